@@ -194,7 +194,7 @@ def test_the_ranks_that_lose_a_dead_one_do_not_hide_what_it_died_of() -> None:
         "mymodel.errors.DivergedError: loss is nan",
     ],
 )
-def test_what_a_program_got_over_is_not_why_it_failed(line: str) -> None:
+def test_an_error_that_was_handled_is_not_the_cause(line: str) -> None:
     over = "halving the batch: CUDA out of memory. Tried to allocate 2.00 GiB.\nstep 2\n"
     failure = classify(EXIT_1, over + trace(line))
     assert failure.kind is FailureClass.ERROR
@@ -209,7 +209,7 @@ def test_what_a_program_got_over_is_not_why_it_failed(line: str) -> None:
         "RuntimeError: Pin memory thread exited unexpectedly",
     ],
 )
-def test_who_waited_for_another_failed_of_what_that_one_did(line: str) -> None:
+def test_a_waiting_process_has_the_cause_of_the_process_it_waited_for(line: str) -> None:
     assert kind_of(TORCH + trace(line)) is FailureClass.GPU_OOM
 
 
@@ -259,7 +259,7 @@ def test_a_missing_command_is_named_whole_with_its_blanks() -> None:
     assert failure.reason == "exit 127: command not found: 'python train.py'"
 
 
-def test_the_driver_s_word_of_a_fault_tells_what_a_silent_log_does_not() -> None:
+def test_a_reported_xid_explains_a_failure_with_a_silent_log() -> None:
     failure = classify(EXIT_1, "step 3\n", Facts(xid=79))
     assert failure.kind is FailureClass.GPU_FAULT
     assert failure.reason == "exit 1: GPU fault (XID 79)"
@@ -273,7 +273,7 @@ def test_a_full_disk_pauses_the_queue_only_if_the_disk_says_so_too() -> None:
     assert "/data is full" in confirmed.reason
 
 
-def test_under_mps_a_fault_among_neighbours_is_nobody_s_for_certain() -> None:
+def test_an_mps_fault_with_neighbours_is_attributed_to_no_job() -> None:
     assert kind_of(ILLEGAL, facts=Facts(mps=True, neighbours=True)) is FailureClass.NEIGHBOUR
     assert kind_of(ILLEGAL, facts=Facts(mps=True)) is FailureClass.GPU_FAULT
     told = trace(

@@ -102,7 +102,7 @@ def test_a_success_is_undone_only_by_hand() -> None:
 
 
 @given(st.lists(st.sampled_from(Event)))
-def test_any_story_is_told_in_legal_steps_or_refused(events: list[Event]) -> None:
+def test_any_sequence_of_events_is_legal_or_refused(events: list[Event]) -> None:
     state = State.WAITING
     for event in events:
         before = state

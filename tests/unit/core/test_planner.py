@@ -96,7 +96,7 @@ def test_the_same_knowledge_gives_the_same_plan(scene: Scene) -> None:
 
 @steady
 @given(scenes())
-def test_who_overtakes_is_over_before_the_overtaken_could_have_started(scene: Scene) -> None:
+def test_a_backfilled_job_ends_before_the_job_it_passed_could_start(scene: Scene) -> None:
     starts = starts_of(scene.plan())
     on_gpus = [job for job in scene.waiting if job.slots]
     first = next((job for job in on_gpus if job.id not in starts), None)
@@ -121,7 +121,7 @@ def test_who_overtakes_is_over_before_the_overtaken_could_have_started(scene: Sc
 
 @steady
 @given(scenes())
-def test_without_a_reservation_nobody_overtakes(scene: Scene) -> None:
+def test_without_a_reservation_no_job_overtakes(scene: Scene) -> None:
     made = scene.plan()
     if made.reserved_for is not None:
         return

@@ -19,7 +19,7 @@ victims = st.lists(
 
 
 @given(victims=victims, missing=st.integers(1, 6), priority=st.integers(0, 3))
-def test_enough_go_or_nobody_and_nobody_for_nothing(
+def test_just_enough_jobs_are_preempted_or_none(
     victims: list[Victim], missing: int, priority: int
 ) -> None:
     chosen = choose(victims, missing, priority)

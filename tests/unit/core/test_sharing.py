@@ -53,17 +53,17 @@ def room(
     return round(found.bytes / GIB, 2), found.source
 
 
-def test_what_is_declared_is_set_aside_whatever_was_learned() -> None:
+def test_declared_memory_is_reserved_whatever_was_learned() -> None:
     request = ShareRequest(job=1, kind="k", declared_bytes=3 * GIB)
     assert room(request, KNOWN) == (3.0, Source.DECLARED)
 
 
-def test_three_runs_that_ended_tell_what_the_next_one_needs() -> None:
+def test_three_finished_runs_determine_the_reservation() -> None:
     request = ShareRequest(job=1, kind="k")
     assert room(request, Profile(peaks=(4 * GIB, 5 * GIB, 3 * GIB))) == (5.5, Source.LEARNED)
 
 
-def test_of_one_or_two_runs_less_is_believed() -> None:
+def test_one_or_two_runs_give_a_larger_reservation() -> None:
     request = ShareRequest(job=1, kind="k")
     assert room(request, Profile(peaks=(4 * GIB,))) == (5.4, Source.LEARNED)
 
@@ -71,7 +71,7 @@ def test_of_one_or_two_runs_less_is_believed() -> None:
 @pytest.mark.parametrize(
     ("watched_s", "flat_s", "knows"), [(120, 60, 1), (119, 60, 0), (500, 59, 0)]
 )
-def test_a_run_that_grows_no_more_is_an_example_for_the_next(
+def test_a_running_job_that_no_longer_grows_determines_the_reservation(
     watched_s: float, flat_s: float, knows: int
 ) -> None:
     seen = AttemptUse(mem_peak_bytes=4 * GIB)
@@ -80,15 +80,15 @@ def test_a_run_that_grows_no_more_is_an_example_for_the_next(
     assert found == ((6.2, Source.PROBE) if knows else (23.28, Source.WHOLE))
 
 
-def test_of_whom_nothing_is_known_has_the_whole_gpu() -> None:
+def test_an_unknown_kind_gets_the_whole_gpu() -> None:
     assert room(ShareRequest(job=1, kind="k"), Profile()) == (23.28, Source.WHOLE)
 
 
-def test_who_does_not_share_has_the_whole_gpu_however_small() -> None:
+def test_a_job_that_does_not_share_gets_the_whole_gpu() -> None:
     assert room(ShareRequest(job=1, kind="k", share=NEVER), KNOWN) == (23.28, Source.WHOLE)
 
 
-def test_who_ran_out_of_memory_with_what_was_learned_gets_what_it_needs() -> None:
+def test_a_job_that_ran_out_of_memory_gets_the_memory_it_needs() -> None:
     assert room(ShareRequest(job=1, kind="k", need_bytes=7 * GIB), KNOWN) == (7.0, Source.NEEDED)
 
 
@@ -131,7 +131,7 @@ def test_always_divides_a_gpu_into_equal_parts() -> None:
         (gpu(tenant(7, 5.0, most=1)), "has 1 job, and 1 is the limit"),
     ],
 )
-def test_every_refusal_says_what_stands_in_the_way(there: SharedGpu, says: str) -> None:
+def test_every_refusal_gives_its_reason(there: SharedGpu, says: str) -> None:
     found = why_not(ShareRequest(job=9, kind="k"), there, knowledge(), RULES)
     assert found is not None
     assert says in found
@@ -144,7 +144,7 @@ def test_too_little_ram_keeps_jobs_from_joining() -> None:
     assert found == "4% of the RAM is free; 5% must stay free"
 
 
-def test_on_an_idle_gpu_everybody_starts_who_is_not_too_large() -> None:
+def test_on_an_idle_gpu_every_job_starts_that_fits() -> None:
     idle = gpu(foreign="ada", foreign_bytes=GIB)
     assert why_not(ShareRequest(job=9, kind="k"), idle, knowledge(Profile()), RULES) is None
     large = ShareRequest(job=9, kind="k", above_bytes=24 * GIB)
@@ -160,13 +160,13 @@ def test_the_first_runs_go_one_to_a_gpu_and_then_four_share_each() -> None:
     assert sorted(joining.gpu for joining in later.joinings) == sorted("ABCD" * 4)
 
 
-def test_who_joins_goes_where_it_is_least_busy() -> None:
+def test_a_job_joins_the_least_busy_gpu() -> None:
     machine = [gpu(tenant(1, 5.0, sm=0.5), key="A"), gpu(tenant(2, 9.0, sm=0.1), key="B")]
     made = pack([ShareRequest(job=9, kind="k")], machine, knowledge(), RULES)
     assert [joining.gpu for joining in made.joinings] == ["B"]
 
 
-def test_runs_that_are_over_soon_come_close_together_but_among_themselves() -> None:
+def test_short_runs_share_more_tightly_among_themselves() -> None:
     brief = Profile(peaks=(GIB,) * 3, sm=(0.7,), alone_s=(3.0,))
     requests = [ShareRequest(job=number, kind="k") for number in range(16)]
 
@@ -186,7 +186,7 @@ def test_a_run_that_was_over_before_it_held_memory_teaches_nothing() -> None:
     assert Profile().learn(watched, 60.0, 1.0, RULES).finished == 1
 
 
-def test_a_whole_gpu_is_kept_for_who_has_waited_long_for_one() -> None:
+def test_a_gpu_is_kept_for_a_job_that_has_waited_long() -> None:
     machine = [gpu(tenant(1, 5.0), key="A"), gpu(tenant(2, 5.0), tenant(3, 5.0), key="B")]
     whole = ShareRequest(job=8, kind="big", share=NEVER, since_s=0.0)
     small = [ShareRequest(job=n, kind="k", since_s=0.0) for n in (10, 11, 12, 13)]
@@ -198,21 +198,21 @@ def test_a_whole_gpu_is_kept_for_who_has_waited_long_for_one() -> None:
     assert {joining.gpu for joining in later.joinings} == {"B"}
 
 
-def test_no_gpu_is_kept_for_a_stranger_while_one_of_its_kind_is_tried() -> None:
+def test_no_gpu_is_kept_for_an_unknown_kind_while_a_probe_runs() -> None:
     probe = Tenant(request=ShareRequest(job=1, kind="new"), reserved_bytes=23 * GIB, cold=True)
     machine = [gpu(probe, key="A"), gpu(tenant(2, 5.0), key="B")]
     made = pack([ShareRequest(job=8, kind="new")], machine, knowledge(now_s=900.0), RULES)
     assert not made.kept
 
 
-def test_a_tenant_gives_back_what_it_turns_out_not_to_need() -> None:
+def test_a_tenant_gives_back_memory_that_it_does_not_need() -> None:
     cold = tenant(7, 23.2, 5.0, cold=True)
     kept = revise(cold, gpu(cold), knowledge(), RULES)
     assert (kept.reserved_bytes, kept.cold) == (int(5.5 * GIB), False)
     assert revise(cold, gpu(cold), knowledge(Profile()), RULES) is cold
 
 
-def test_sharing_that_brings_nothing_is_given_up() -> None:
+def test_sharing_without_speedup_is_given_up() -> None:
     alone, beside = AttemptUse(mem_peak_bytes=GIB), AttemptUse(mem_peak_bytes=GIB, alone=False)
     profile = Profile()
     for _ in range(3):
@@ -242,7 +242,7 @@ def test_gpulimits_thresholds_are_settings_of_the_same_rule() -> None:
     assert low == "10% of the RAM is free; 20% must stay free"
 
 
-def test_a_template_is_a_command_without_what_varies() -> None:
+def test_a_template_is_a_command_without_its_varying_parts() -> None:
     one = mask(
         ["python", "t.py", "--lr", "1e-3", "--out", "/r/lr=1,s-0a1b2c3d"], "/r/lr=1,s-0a1b2c3d"
     )
@@ -270,5 +270,5 @@ def test_what_is_no_way_to_share_is_refused(text: str) -> None:
         parse_share(text)
 
 
-def test_auto_is_the_usual_wish() -> None:
+def test_auto_is_the_default_mode() -> None:
     assert ShareRequest(job=1, kind="k").share is AUTO

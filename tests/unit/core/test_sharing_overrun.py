@@ -37,32 +37,32 @@ def case(**facts: Any) -> Case:
     return Case(**{**given, **facts})
 
 
-def test_who_outgrows_its_room_gets_more_of_what_is_left() -> None:
+def test_a_job_that_outgrows_its_reservation_gets_more_of_the_free_capacity() -> None:
     assert raise_reservations(gpu((6, 8), (6, 5)), RULES) == {1: int(8 * GIB * 1.1)}
 
 
-def test_nobody_gets_what_is_promised_to_others() -> None:
+def test_memory_promised_to_others_is_not_given_away() -> None:
     raised = raise_reservations(gpu((10, 14), (10, 5)), RULES)
     there = gpu((10, 14), (10, 5))
     assert raised[1] + 10 * GIB == there.capacity(RULES)
 
 
-def test_who_stays_within_its_room_keeps_it() -> None:
+def test_a_job_within_its_reservation_keeps_it() -> None:
     assert raise_reservations(gpu((6, 6), (6, 1)), RULES) == {}
 
 
-def test_a_victim_of_packing_is_tried_again_with_what_it_said_it_needs() -> None:
+def test_a_job_out_of_memory_is_tried_again_with_the_memory_its_message_names() -> None:
     said = OomFigures(tried_bytes=2 * GIB, own_bytes=6 * GIB)
     verdict = judge_oom(case(figures=said), RULES)
     assert verdict.remedy is Remedy.MORE_ROOM
     assert verdict.need_bytes == int(8 * GIB * 1.1)
 
 
-def test_a_victim_that_says_nothing_gets_a_quarter_more() -> None:
+def test_a_job_out_of_memory_without_figures_gets_a_quarter_more() -> None:
     assert judge_oom(case(), RULES).need_bytes == int(7.5 * GIB)
 
 
-def test_the_second_time_it_runs_alone() -> None:
+def test_the_second_failure_beside_others_leads_to_a_gpu_alone() -> None:
     assert judge_oom(case(before=1), RULES).remedy is Remedy.ALONE
 
 
@@ -71,13 +71,13 @@ def test_alone_only_a_larger_gpu_helps() -> None:
     assert (verdict.remedy, verdict.above_bytes) == (Remedy.LARGER, 24 * GIB)
 
 
-def test_alone_on_the_largest_it_fails_and_the_figures_say_why() -> None:
+def test_a_failure_alone_on_the_largest_gpu_is_final() -> None:
     verdict = judge_oom(case(shared=False, before=2), RULES)
     assert verdict.remedy is Remedy.FAIL
     assert verdict.why == "needs more than the 24.0 GiB of this GPU, and there is no larger one"
 
 
-def test_who_lacked_what_others_had_is_tried_elsewhere_and_then_as_asked() -> None:
+def test_a_job_that_lacked_foreign_memory_is_tried_elsewhere_then_as_asked() -> None:
     said = OomFigures(tried_bytes=2 * GIB, free_bytes=GIB, own_bytes=9 * GIB, others_bytes=14 * GIB)
     verdict = judge_oom(case(shared=False, figures=said), RULES)
     assert (verdict.remedy, verdict.is_tried_again) == (Remedy.ELSEWHERE, True)
@@ -88,23 +88,23 @@ def test_who_lacked_what_others_had_is_tried_elsewhere_and_then_as_asked() -> No
     assert (again.remedy, again.is_tried_again) == (Remedy.AS_ASKED, False)
 
 
-def test_what_others_had_is_no_excuse_if_it_would_not_have_sufficed() -> None:
+def test_foreign_memory_does_not_count_if_it_would_not_have_sufficed() -> None:
     said = OomFigures(tried_bytes=8 * GIB, free_bytes=GIB, own_bytes=20 * GIB, others_bytes=3 * GIB)
     assert judge_oom(case(shared=False, figures=said), RULES).remedy is Remedy.FAIL
 
 
-def test_a_job_of_several_processes_is_no_victim_of_its_own() -> None:
+def test_memory_of_the_job_s_own_processes_is_not_foreign() -> None:
     said = OomFigures(tried_bytes=2 * GIB, free_bytes=GIB, own_bytes=9 * GIB, others_bytes=14 * GIB)
     alone = case(shared=False, figures=said, peak_bytes=23 * GIB)
     assert judge_oom(alone, RULES).remedy is Remedy.FAIL
 
 
-def test_what_was_seen_of_others_counts_where_the_text_has_no_figures() -> None:
+def test_measured_foreign_memory_counts_if_the_message_has_no_figures() -> None:
     for held, remedy in ((None, Remedy.ELSEWHERE), (12 * GIB, Remedy.ELSEWHERE), (1, Remedy.FAIL)):
         assert judge_oom(case(shared=False, others_bytes=held), RULES).remedy is remedy
 
 
-def test_who_runs_out_of_memory_capped_gets_more_room_though_nobody_is_there() -> None:
+def test_a_capped_job_out_of_memory_gets_more_memory_even_if_alone() -> None:
     said = OomFigures(tried_bytes=2 * GIB, own_bytes=6 * GIB, allowed_bytes=6 * GIB)
     verdict = judge_oom(case(shared=False, capped=True, figures=said), RULES)
     assert (verdict.remedy, verdict.need_bytes) == (Remedy.MORE_ROOM, int(8 * GIB * 1.1))

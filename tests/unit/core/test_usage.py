@@ -21,7 +21,7 @@ def gpu(sight: Sight = Sight.PROCESSES, sick: str | None = None, releasing: bool
     )
 
 
-def test_what_nobody_holds_is_free() -> None:
+def test_free_memory_is_neither_used_nor_kept_by_the_driver() -> None:
     assert gpu().free_bytes == 20 * GIB
 
 
@@ -34,7 +34,7 @@ def test_a_gpu_of_which_too_little_is_known_is_not_packed(other: GpuUse) -> None
     assert not other.may_be_packed
 
 
-def test_a_look_that_nobody_renews_grows_old() -> None:
+def test_a_look_becomes_stale() -> None:
     look = Look(at_s=100.0, gpus={}, jobs={})
     assert look.is_fresh(105.0, longest_s=5.0)
     assert not look.is_fresh(106.0, longest_s=5.0)

@@ -84,7 +84,7 @@ class TestClaimedAhead:
         harness.begin()
         return harness
 
-    def test_what_may_still_run_keeps_its_slot(self, harness: Harness) -> None:
+    def test_an_adopted_attempt_keeps_its_slot(self, harness: Harness) -> None:
         tell(harness, Placed("1.1", "0"), KNOWN)
 
         (place,) = harness.engine.slot_table.states
@@ -130,7 +130,7 @@ class TestOneAttempt:
 
     @pytest.mark.parametrize("state", ["starting", "running"])
     @pytest.mark.parametrize("reports", [(END, KNOWN), (KNOWN, END)])
-    def test_an_end_whose_start_is_not_told_is_an_end(
+    def test_an_end_without_a_reported_start_is_recorded(
         self, make_harness: MakeHarness, state: str, reports: tuple[Report, ...]
     ) -> None:
         harness = begin(make_harness, state)
@@ -143,7 +143,7 @@ class TestOneAttempt:
     @pytest.mark.parametrize(
         "reports", [(LOST, KNOWN), (KNOWN, LOST), (START, LOST, KNOWN), (START, KNOWN, LOST)]
     )
-    def test_what_was_lost_is_said_to_be_lost(
+    def test_a_lost_attempt_is_recorded_as_lost(
         self, make_harness: MakeHarness, state: str, reports: tuple[Report, ...]
     ) -> None:
         harness = begin(make_harness, state)
@@ -154,7 +154,7 @@ class TestOneAttempt:
 
     @pytest.mark.parametrize("reports", [(START, KNOWN), (KNOWN, START)])
     @pytest.mark.parametrize("state", ["starting", "running"])
-    def test_what_runs_runs_on_and_its_end_is_heard_later(
+    def test_a_running_attempt_goes_on_and_its_end_is_recorded(
         self, make_harness: MakeHarness, state: str, reports: tuple[Report, ...]
     ) -> None:
         harness = begin(make_harness, state)
@@ -166,7 +166,7 @@ class TestOneAttempt:
         tell(harness, END)
         assert harness.states() == {1: "failed"}
 
-    def test_what_the_executor_does_not_know_never_began_and_starts_now(
+    def test_an_attempt_unknown_to_the_executor_starts_again(
         self, make_harness: MakeHarness
     ) -> None:
         harness = begin(make_harness, "starting")
@@ -177,7 +177,7 @@ class TestOneAttempt:
         assert harness.states() == {1: "running"}
         assert harness.executor.running == ["1.1"]
 
-    def test_what_ran_and_is_not_known_any_more_is_lost_and_does_not_run_again(
+    def test_a_started_attempt_unknown_to_the_executor_is_lost(
         self, make_harness: MakeHarness
     ) -> None:
         harness = begin(make_harness, "running")
@@ -187,7 +187,7 @@ class TestOneAttempt:
         assert harness.attempts(1) == [(1, "lost", "the supervisor does not know how it ended")]
         assert harness.executor.running == []
 
-    def test_until_the_executor_has_spoken_it_keeps_its_slot(
+    def test_an_attempt_keeps_its_slot_until_the_executor_reports(
         self, make_harness: MakeHarness
     ) -> None:
         harness = begin(make_harness, "running")
@@ -196,7 +196,7 @@ class TestOneAttempt:
         assert harness.started() == []
 
 
-def test_what_nobody_knows_is_ignored_and_acknowledged(harness: Harness) -> None:
+def test_reports_of_unknown_attempts_are_acknowledged(harness: Harness) -> None:
     harness.settle()
     harness.executor.report(
         Started("9.9", 7, 8, 9.0),
@@ -242,7 +242,7 @@ def test_an_end_between_two_daemons_is_recorded_by_the_next(harness: Harness) ->
     assert harness.started() == ["1.1", "2.1", "3.1"]
 
 
-def test_what_stood_next_in_line_and_never_began_starts_once(make_harness: MakeHarness) -> None:
+def test_an_attempt_claimed_ahead_that_never_began_starts_once(make_harness: MakeHarness) -> None:
     harness = make_harness(gpus=1)
     harness.add(*["a"] * 4)
     harness.run_short_jobs("1.1")
@@ -258,7 +258,7 @@ def test_what_stood_next_in_line_and_never_began_starts_once(make_harness: MakeH
     assert set(harness.states().values()) == {"done"}
 
 
-def test_what_followed_another_keeps_the_slot_when_that_one_has_ended(
+def test_a_follower_keeps_the_slot_when_its_predecessor_ends(
     make_harness: MakeHarness,
 ) -> None:
     harness = make_harness(gpus=1)
@@ -273,7 +273,7 @@ def test_what_followed_another_keeps_the_slot_when_that_one_has_ended(
     assert harness.states() == {1: "done", 2: "done", 3: "running", 4: "waiting"}
 
 
-def test_a_gpu_is_given_back_when_what_was_adopted_on_it_has_ended(harness: Harness) -> None:
+def test_a_gpu_is_released_after_its_adopted_attempt_ends(harness: Harness) -> None:
     harness.add("a")
     harness.restart()
     harness.settle()
@@ -283,7 +283,7 @@ def test_a_gpu_is_given_back_when_what_was_adopted_on_it_has_ended(harness: Harn
     assert harness.executor.leased == set()
 
 
-def test_with_the_supervisor_gone_too_a_gpu_is_not_given_away_while_its_job_lives(
+def test_without_supervisor_a_gpu_is_not_reused_while_its_job_lives(
     make_harness: MakeHarness,
 ) -> None:
     harness = make_harness(gpus=1)
@@ -299,7 +299,7 @@ def test_with_the_supervisor_gone_too_a_gpu_is_not_given_away_while_its_job_live
     assert harness.executor.running == ["2.1"]
 
 
-def test_when_only_the_supervisor_dies_what_it_had_not_started_starts_once(
+def test_attempts_that_a_dead_supervisor_had_not_started_start_once(
     make_harness: MakeHarness,
 ) -> None:
     harness = make_harness(gpus=1)
@@ -318,7 +318,7 @@ def test_when_only_the_supervisor_dies_what_it_had_not_started_starts_once(
     assert set(harness.states().values()) == {"done"}
 
 
-def test_slots_cut_anew_are_not_given_away_while_an_old_job_has_their_gpus(
+def test_new_slots_are_not_used_while_an_old_job_has_their_gpus(
     make_harness: MakeHarness,
 ) -> None:
     harness = make_harness(gpus=(Slot(0, ("0", "1"), ("GPU-0", "GPU-1")),))
@@ -333,7 +333,7 @@ def test_slots_cut_anew_are_not_given_away_while_an_old_job_has_their_gpus(
     assert sorted(harness.executor.running) == ["2.1", "3.1"]
 
 
-def test_a_job_on_a_gpu_that_is_no_longer_ours_goes_on(make_harness: MakeHarness) -> None:
+def test_a_job_on_a_gpu_that_left_the_queue_goes_on(make_harness: MakeHarness) -> None:
     harness = make_harness(gpus=3)
     harness.add("big", gpus=3)
     harness.restart(gpus=2)
@@ -620,6 +620,6 @@ TestLife = Life.TestCase
 TestLife.settings = steady
 
 
-def test_an_engine_that_starts_before_it_saves_is_caught() -> None:
+def test_an_engine_that_starts_before_it_commits_is_caught() -> None:
     with pytest.raises(AssertionError):
         run_state_machine_as_test(CarelessLife, settings=settings(steady, phases=[Phase.generate]))

@@ -23,7 +23,7 @@ def seated(slot_table: SlotTable, slot: Slot) -> RunningAttempt:
     return running
 
 
-def test_memory_is_awaited_no_longer_from_a_node_whose_driver_does_not_answer(
+def test_a_node_without_measurements_does_not_keep_a_slot_closed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = 1000.0
@@ -54,7 +54,7 @@ def test_memory_is_awaited_no_longer_from_a_node_whose_driver_does_not_answer(
     ]
 
 
-def test_nothing_is_kept_of_an_attempt_that_a_node_still_names_when_it_has_ended() -> None:
+def test_a_late_sample_of_an_ended_attempt_is_dropped() -> None:
     slot = Slot(0, ("0",), ("h1/GPU-0",), "h1")
     slot_table = SlotTable((slot,))
     cluster_gpus = ClusterGpus(slot_table)

@@ -20,7 +20,7 @@ def run(running: dict[str, RunningAttempt], number: int, deadline: float | None)
     return found
 
 
-def test_the_next_deadline_is_that_of_what_still_runs() -> None:
+def test_deadlines_of_ended_attempts_are_ignored() -> None:
     running: dict[str, RunningAttempt] = {}
     deadlines = Deadlines(running)
     for number, deadline in enumerate((30.0, 10.0, None, 20.0)):
@@ -36,7 +36,7 @@ def test_the_next_deadline_is_that_of_what_still_runs() -> None:
     assert deadlines.next() == 50.0
 
 
-def test_a_job_that_is_paused_has_no_deadline_until_it_goes_on() -> None:
+def test_a_paused_attempt_has_no_deadline() -> None:
     running: dict[str, RunningAttempt] = {}
     deadlines = Deadlines(running)
     job = run(running, 1, 10.0)
@@ -49,7 +49,7 @@ def test_a_job_that_is_paused_has_no_deadline_until_it_goes_on() -> None:
     assert deadlines.next() == 12.0
 
 
-def test_what_is_due_is_told_once_and_in_order() -> None:
+def test_due_attempts_are_returned_once_and_in_order() -> None:
     running: dict[str, RunningAttempt] = {}
     deadlines = Deadlines(running)
     for number, deadline in enumerate((30.0, 10.0, 20.0)):
@@ -60,7 +60,7 @@ def test_what_is_due_is_told_once_and_in_order() -> None:
     assert deadlines.next() == 30.0
 
 
-def test_deadlines_of_what_has_ended_do_not_pile_up() -> None:
+def test_deadlines_of_ended_attempts_do_not_accumulate() -> None:
     running: dict[str, RunningAttempt] = {}
     deadlines = Deadlines(running)
     deadlines.note(run(running, 0, 1e9))

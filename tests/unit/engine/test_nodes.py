@@ -63,7 +63,7 @@ def nodes_of(harness: Harness) -> tuple[Nodes, Notices]:
     return nodes, notices
 
 
-def test_a_change_is_told_once(harness: Harness) -> None:
+def test_a_change_of_a_node_is_reported_once(harness: Harness) -> None:
     nodes, notices = nodes_of(harness)
     for news in (Joined(_FACTS), Joined(_FACTS), Away("h1", "x"), Away("h1", "y"), Joined(_FACTS)):
         nodes.apply(news)
@@ -71,7 +71,7 @@ def test_a_change_is_told_once(harness: Harness) -> None:
     assert notices == [there, "h1 is away", there]
 
 
-def test_the_next_daemon_says_of_a_node_that_does_not_answer_that_it_is_away(
+def test_after_a_restart_a_silent_node_is_away(
     harness: Harness,
 ) -> None:
     nodes, _notices = nodes_of(harness)
@@ -84,7 +84,7 @@ def test_the_next_daemon_says_of_a_node_that_does_not_answer_that_it_is_away(
     assert notices == ["h1 is away"]
 
 
-def test_a_clock_that_is_wrong_is_told(harness: Harness) -> None:
+def test_a_wrong_clock_of_a_node_is_reported(harness: Harness) -> None:
     nodes, notices = nodes_of(harness)
     nodes.apply(Joined(_FACTS, ClockOffset(1.0, 4)))
     assert notices == ["h1 is there, with 1 GPU"]
@@ -128,14 +128,14 @@ def test_gpus_that_a_node_finds_later_than_it_joins_are_used(head: Harness) -> N
     assert usable(head) == {"h1/0": ("h1/GPU-0",)}
 
 
-def test_another_gpu_under_an_old_number_is_another(head: Harness) -> None:
+def test_another_gpu_with_an_old_number_is_a_new_slot(head: Harness) -> None:
     nodes, _notices = nodes_of(head)
     nodes.apply(Joined(with_gpus(n0="GPU-a", n1="GPU-b", n2="GPU-c")))
     nodes.apply(Joined(with_gpus(n0="GPU-a", n1="GPU-c")))
     assert usable(head) == {"h1/0": ("h1/GPU-a",), "h1/1": ("h1/GPU-c",)}
 
 
-def test_what_people_took_out_of_use_is_so_when_its_node_is_back(head: Harness) -> None:
+def test_a_drained_slot_is_still_drained_when_its_node_returns(head: Harness) -> None:
     nodes, _notices = nodes_of(head)
     both = with_gpus(n0="GPU-a", n1="GPU-b")
     nodes.apply(Joined(both))
@@ -147,7 +147,7 @@ def test_what_people_took_out_of_use_is_so_when_its_node_is_back(head: Harness) 
     assert len(usable(head)) == 2
 
 
-def test_that_a_node_has_left_is_not_put_on_record_as_a_wish(head: Harness) -> None:
+def test_slots_of_a_node_that_left_are_not_recorded_as_removed_by_a_user(head: Harness) -> None:
     nodes, _notices = nodes_of(head)
     other = msgspec.structs.replace(_FACTS, id="n2", name="h2")
     nodes.apply(Joined(_FACTS))
@@ -166,7 +166,7 @@ def test_a_gpu_of_a_node_that_has_left_cannot_be_added(head: Harness) -> None:
         head.gpus("add", "h1/0")
 
 
-def test_the_cluster_is_not_left_behind_while_jobs_run_on_its_nodes(head: Harness) -> None:
+def test_the_cluster_cannot_be_left_while_jobs_run_on_its_nodes(head: Harness) -> None:
     head.config("ray.address", "10.0.0.1:7866")
     nodes, _notices = nodes_of(head)
     nodes.apply(Joined(_FACTS))

@@ -73,7 +73,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
         ({"nodes": ["h1", "h2"], "on": "h100"}, ["h2/0", "h2/1"]),
     ],
 )
-def test_jobs_run_where_they_are_to_run_and_wait_for_nothing_else(
+def test_jobs_run_only_where_their_placement_rule_allows(
     cluster: Cluster, wish: dict[str, Any], labels: list[str]
 ) -> None:
     cluster.add("a", "b", "c", **wish)
@@ -117,7 +117,7 @@ def test_a_waiting_job_with_two_gpus_keeps_one_node_and_the_other_goes_on(cluste
         ({"gpus": 0, "on": "a100"}, "--on a100 is a kind of GPU: leave it out"),
     ],
 )
-def test_what_cannot_be_had_is_refused_with_what_there_is(
+def test_an_impossible_placement_is_refused_with_the_available_choices(
     cluster: Cluster, wish: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(UsageError, match=message):
@@ -165,7 +165,7 @@ def test_slots_of_a_node_that_goes_away_get_no_jobs(cluster: Cluster) -> None:
     )
 
 
-def test_why_tells_only_of_gpus_that_a_job_could_have(cluster: Cluster) -> None:
+def test_why_lists_only_gpus_that_the_job_may_use(cluster: Cluster) -> None:
     cluster.add("a", "b", "c", on="h100")
 
     text = cluster.why(3)
@@ -197,7 +197,7 @@ def test_a_job_without_gpu_waits_for_a_node_that_is_away(cluster: Cluster) -> No
     assert cluster.places()[1] == "h3/"
 
 
-def test_what_runs_on_other_nodes_is_taken_over_after_a_restart(cluster: Cluster) -> None:
+def test_jobs_on_other_nodes_are_adopted_after_a_restart(cluster: Cluster) -> None:
     cluster.add("a", nodes=["h2"])
     cluster.add("b", gpus=0, nodes=["h2"])
 
@@ -209,7 +209,7 @@ def test_what_runs_on_other_nodes_is_taken_over_after_a_restart(cluster: Cluster
     assert running["2.1"].label == "h2/"
 
 
-def test_where_a_job_may_run_is_shown_listed_and_can_be_set(cluster: Cluster) -> None:
+def test_a_placement_rule_is_shown_listed_and_can_be_changed(cluster: Cluster) -> None:
     cluster.add("a", hold=True, nodes=["h2", "h1"], on="h100", node_labels={})
     detail = show(cluster.context, JobQuery("1"))
     listed = ls(cluster.context, LsQuery()).jobs[0]
@@ -225,7 +225,7 @@ def test_where_a_job_may_run_is_shown_listed_and_can_be_set(cluster: Cluster) ->
     assert "there is no node h9" in refused[0].reason
 
 
-def test_a_job_is_not_retried_where_it_can_run_no_more_and_it_is_said_how_it_could(
+def test_a_retry_without_a_possible_node_is_refused_with_a_hint(
     cluster: Cluster,
 ) -> None:
     cluster.add("a", nodes=["h2"])
@@ -250,7 +250,7 @@ def test_gpus_are_drained_removed_and_added_by_their_label(cluster: Cluster) -> 
         cluster.gpus("add", "h2/7")
 
 
-def test_what_was_taken_out_of_use_stays_so_over_a_restart_on_every_node(cluster: Cluster) -> None:
+def test_drained_slots_of_all_nodes_stay_drained_after_a_restart(cluster: Cluster) -> None:
     cluster.gpus("drain", "h2/0")
     cluster.gpus("remove", "h1/1")
 
@@ -260,7 +260,7 @@ def test_what_was_taken_out_of_use_stays_so_over_a_restart_on_every_node(cluster
     assert drained == {"h1/0": None, "h1/1": "removed", "h2/0": "drained", "h2/1": None}
 
 
-def test_a_slot_that_comes_later_is_drained_if_it_was_before(cluster: Cluster) -> None:
+def test_a_drained_slot_that_returns_later_is_still_drained(cluster: Cluster) -> None:
     cluster.gpus("drain", "h2/0")
     cluster.slots = cluster.slots[:2]
     cluster.restart()
@@ -280,7 +280,7 @@ def test_a_project_is_kept_to_gpus_of_nodes(cluster: Cluster) -> None:
         cluster.config("gpus.vision", "h2/7")
 
 
-def test_a_job_that_is_forced_heeds_where_it_may_run(cluster: Cluster) -> None:
+def test_a_forced_job_keeps_its_placement_rule(cluster: Cluster) -> None:
     cluster.add("a", "b", "c", "d")
     cluster.add("late", nodes=["h2"])
     cluster.start("5")
@@ -291,7 +291,7 @@ def test_a_job_that_is_forced_heeds_where_it_may_run(cluster: Cluster) -> None:
     assert cluster.places()[5] == "h2/0"
 
 
-def test_more_starts_beside_jobs_that_keep_slots_than_was_looked_at_first(cluster: Cluster) -> None:
+def test_jobs_start_beside_reserved_slots_beyond_the_first_candidates(cluster: Cluster) -> None:
     cluster.add("a", "b", timeout_s=100.0, nodes=["h1"])
     cluster.add("c", "d", timeout_s=200.0, nodes=["h2"])
     cluster.add("big", gpus=2)
@@ -328,7 +328,7 @@ class TestANodeThatLacksWhatAJobNeeds:
         cluster.settle()
         return cluster.places()
 
-    def test_leaves_it_to_another(self, cluster: Cluster) -> None:
+    def test_another_node_gets_the_job(self, cluster: Cluster) -> None:
         cluster.add("b", "b", nodes=["h1"])  # so that h2 comes first
         places = self.refuse(cluster)
         assert 3 not in places
@@ -339,7 +339,7 @@ class TestANodeThatLacksWhatAJobNeeds:
     @pytest.mark.parametrize(
         "wish", [{"nodes": ["h2"]}, {"on": "h100"}, {"nodes": ["h2"], "gpus": 0}]
     )
-    def test_fails_it_where_no_other_may_have_it(
+    def test_the_job_fails_if_no_other_node_may_run_it(
         self, cluster: Cluster, wish: dict[str, Any]
     ) -> None:
         self.refuse(cluster, **wish)

@@ -131,9 +131,7 @@ def test_the_first_runs_go_one_to_a_gpu_and_then_four_share_each(
     assert reserved(harness) == {"0": 22.0, "1": 22.0}
 
 
-def test_a_kind_takes_as_long_as_its_run_whoever_took_it_over(
-    harness: Harness, machine: Machine
-) -> None:
+def test_an_adopted_run_teaches_its_full_duration(harness: Harness, machine: Machine) -> None:
     harness.add("train 1", share="auto")
     harness.now += 50
     harness.restart()
@@ -144,9 +142,7 @@ def test_a_kind_takes_as_long_as_its_run_whoever_took_it_over(
     assert profile.alone_s == (60.0,)
 
 
-def test_what_is_set_aside_is_on_record_before_the_start(
-    harness: Harness, machine: Machine
-) -> None:
+def test_a_reservation_is_recorded_before_the_start(harness: Harness, machine: Machine) -> None:
     learn(harness)
     harness.add("train 9", share="auto")
     rows = harness.database.execute("SELECT number, bytes, cold FROM reservation WHERE job = 5")
@@ -154,7 +150,7 @@ def test_what_is_set_aside_is_on_record_before_the_start(
     assert show(harness.context, JobQuery("5")).attempts[0].reserved_bytes == int(5.5 * GIB)
 
 
-def test_after_a_crash_the_sums_are_right_again(harness: Harness, machine: Machine) -> None:
+def test_reservations_are_restored_after_a_crash(harness: Harness, machine: Machine) -> None:
     learn(harness)
     harness.add(*(f"train {n}" for n in range(12)), share="auto")
     before, there = reserved(harness), crowd(harness)
@@ -170,7 +166,7 @@ def test_after_a_crash_the_sums_are_right_again(harness: Harness, machine: Machi
     assert harness.states()[13] == "running"
 
 
-def test_who_does_not_share_waits_for_a_gpu_that_is_empty(
+def test_a_job_that_does_not_share_waits_for_an_empty_gpu(
     harness: Harness, machine: Machine
 ) -> None:
     learn(harness)
@@ -187,7 +183,7 @@ def test_who_does_not_share_waits_for_a_gpu_that_is_empty(
     assert harness.states()[8] == "running"
 
 
-def test_a_gpu_is_emptied_for_who_has_waited_long(harness: Harness, machine: Machine) -> None:
+def test_a_gpu_is_kept_for_a_job_that_has_waited_long(harness: Harness, machine: Machine) -> None:
     learn(harness)
     harness.add(*(f"train {n}" for n in range(8)), share="auto")
     harness.add("alone", gpus=1)
@@ -206,7 +202,7 @@ def test_a_gpu_is_emptied_for_who_has_waited_long(harness: Harness, machine: Mac
     assert harness.states()[33] == "waiting"
 
 
-def test_a_victim_of_packing_gets_more_room_then_a_gpu_alone_and_is_told_why(
+def test_a_job_out_of_memory_beside_others_gets_more_memory_then_a_gpu_alone(
     harness: Harness, machine: Machine
 ) -> None:
     learn(harness)
@@ -240,7 +236,7 @@ def run_out(harness: Harness, key: str) -> None:
     harness.end(key, FAILED)
 
 
-def test_alone_on_the_largest_gpu_it_fails_with_the_figures(
+def test_a_job_out_of_memory_alone_on_the_largest_gpu_fails(
     harness: Harness, machine: Machine
 ) -> None:
     harness.add("big", retries=3)
@@ -251,7 +247,9 @@ def test_alone_on_the_largest_gpu_it_fails_with_the_figures(
     )
 
 
-def test_alone_on_a_small_gpu_it_is_tried_on_a_larger_one(harness: Harness) -> None:
+def test_a_job_out_of_memory_alone_on_a_small_gpu_is_tried_on_a_larger_one(
+    harness: Harness,
+) -> None:
     Machine(harness, _1=80)
     harness.add("big")
     assert crowd(harness) == {"0": 1}
@@ -261,7 +259,7 @@ def test_alone_on_a_small_gpu_it_is_tried_on_a_larger_one(harness: Harness) -> N
     assert harness.states()[1] == "running"
 
 
-def test_why_tells_of_a_gpu_that_is_too_small_how_large_it_is(harness: Harness) -> None:
+def test_why_shows_the_size_of_a_gpu_that_is_too_small(harness: Harness) -> None:
     Machine(harness, _1=80)
     harness.add("declared", gpu_mem_bytes=40 * GIB)
     harness.add("big")
@@ -271,7 +269,7 @@ def test_why_tells_of_a_gpu_that_is_too_small_how_large_it_is(harness: Harness) 
     assert "GPU 0 has 24.0 GiB, and it asks for 40.0 GiB, GPU 1 held by job 1" in harness.why(3)
 
 
-def test_a_larger_gpu_that_is_not_for_it_is_none(harness: Harness) -> None:
+def test_a_larger_gpu_of_another_project_does_not_count(harness: Harness) -> None:
     machine = Machine(harness, _1=80)
     harness.config("gpus.vision", "0")
     harness.add("big", project="vision")
@@ -286,7 +284,7 @@ def test_a_larger_gpu_that_is_not_for_it_is_none(harness: Harness) -> None:
     assert harness.states()[2] == "failed"
 
 
-def test_a_larger_gpu_that_is_out_of_use_is_none(harness: Harness) -> None:
+def test_a_drained_larger_gpu_does_not_count(harness: Harness) -> None:
     Machine(harness, _1=80)
     harness.gpus("drain", "1")
     harness.add("big")
@@ -294,7 +292,7 @@ def test_a_larger_gpu_that_is_out_of_use_is_none(harness: Harness) -> None:
     assert harness.states()[1] == "failed"
 
 
-def test_who_needs_a_larger_gpu_needs_it_also_after_it_ran_out_beside_others_there(
+def test_the_need_for_a_larger_gpu_survives_a_failure_beside_others(
     harness: Harness,
 ) -> None:
     Machine(harness, _1=80)
@@ -367,7 +365,7 @@ def test_the_text_of_an_oom_in_a_successful_run_changes_nothing(
     assert harness.attempts(5) == [(1, "done", None)]
 
 
-def test_who_outgrows_its_room_gets_more_and_nobody_joins_for_a_while(
+def test_a_job_that_outgrows_its_reservation_gets_more_and_no_job_joins_for_a_while(
     harness: Harness, machine: Machine
 ) -> None:
     learn(harness)
@@ -385,7 +383,7 @@ def test_who_outgrows_its_room_gets_more_and_nobody_joins_for_a_while(
     assert not {8, 9} & set(mates)
 
 
-def test_beside_processes_of_others_nobody_joins(harness: Harness, machine: Machine) -> None:
+def test_no_job_joins_beside_foreign_processes(harness: Harness, machine: Machine) -> None:
     learn(harness)
     machine.foreigners = (Foreigner(4711, "ada", GIB),)
     harness.add("train 1", "train 2", "train 3", share="auto")
@@ -410,7 +408,7 @@ def test_a_shared_gpu_is_drained_as_one(harness: Harness, machine: Machine) -> N
     assert crowd(harness) == {"0": 4, "1": 4}
 
 
-def test_without_sight_of_the_processes_all_are_alone(harness: Harness, machine: Machine) -> None:
+def test_without_process_measurements_no_job_shares(harness: Harness, machine: Machine) -> None:
     learn(harness)
     machine.sight = Sight.DEVICE
     harness.add("train 1", "train 2", "train 3", share="auto")
@@ -418,20 +416,18 @@ def test_without_sight_of_the_processes_all_are_alone(harness: Harness, machine:
     assert "the driver does not show how much memory each process uses" in harness.why(7)
 
 
-def test_without_nvml_a_wish_to_share_changes_nothing(harness: Harness) -> None:
+def test_without_nvml_no_job_shares(harness: Harness) -> None:
     harness.add("train 1", "train 2", "train 3", share="auto")
     assert crowd(harness) == {"0": 1, "1": 1}
     assert not harness.engine.slot_table.shared
 
 
-def test_always_lets_in_as_many_as_asked_whatever_is_known(
-    harness: Harness, machine: Machine
-) -> None:
+def test_always_admits_as_many_jobs_as_requested(harness: Harness, machine: Machine) -> None:
     harness.add(*(f"train {n}" for n in range(9)), share="always:3")
     assert crowd(harness) == {"0": 3, "1": 3}
 
 
-def test_declared_memory_is_believed(harness: Harness, machine: Machine) -> None:
+def test_declared_memory_is_reserved(harness: Harness, machine: Machine) -> None:
     harness.add(*(f"train {n}" for n in range(9)), share="auto", gpu_mem_bytes=11 * GIB)
     assert crowd(harness) == {"0": 2, "1": 2}
     assert "11.0 GiB (declared), and 22.0 GiB of 23.3 GiB are set aside" in harness.why(9)
@@ -469,7 +465,7 @@ def test_frameworks_are_kept_from_taking_the_whole_gpu(harness: Harness, machine
     assert "XLA_PYTHON_CLIENT_PREALLOCATE" not in second
 
 
-def test_a_job_on_two_gpus_is_not_kept_waiting_by_those_who_share(
+def test_sharing_jobs_do_not_starve_a_job_on_two_gpus(
     make_harness: MakeHarness,
 ) -> None:
     harness = make_harness()
@@ -538,7 +534,7 @@ def foretell_at_once(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(eta, "_MAX_LOAD", float("inf"))
 
 
-def test_the_queue_is_over_as_soon_as_the_simulator_says_of_jobs_that_share(
+def test_the_forecast_of_the_queue_uses_the_simulator_for_sharing_jobs(
     harness: Harness, machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     foretell_at_once(harness, monkeypatch)
@@ -557,7 +553,7 @@ def test_the_queue_is_over_as_soon_as_the_simulator_says_of_jobs_that_share(
     assert shared_s + 10 / 2 * 60 == pytest.approx(with_others_s, rel=0.2)
 
 
-def test_nobody_foresees_that_a_kind_shares_of_which_nothing_is_known(
+def test_the_forecast_assumes_that_an_unknown_kind_does_not_share(
     harness: Harness, machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     foretell_at_once(harness, monkeypatch)
@@ -594,7 +590,7 @@ class TestThresholdsForTheFirst:
 
         assert crowd(harness) == {"1": 2}
 
-    def test_it_starts_once_others_have_let_go_of_their_memory(self, harness: Harness) -> None:
+    def test_a_task_starts_when_others_release_their_memory(self, harness: Harness) -> None:
         machine = Crowded(harness)
         machine.others = {"GPU-0": 18, "GPU-1": 18}
         harness.add("train 1", share="free")
@@ -616,7 +612,7 @@ class TestThresholdsForTheFirst:
         assert crowd(harness) == {}
         assert "10% of the RAM is free; 20% must stay free" in harness.why(1)
 
-    def test_a_forced_start_heeds_no_threshold(self, harness: Harness) -> None:
+    def test_a_forced_start_ignores_thresholds(self, harness: Harness) -> None:
         machine = Crowded(harness)
         machine.others = {"GPU-0": 18, "GPU-1": 18}
         harness.add("train 1", "train 2", "train 3", share="free")
@@ -625,7 +621,7 @@ class TestThresholdsForTheFirst:
 
         assert sum(crowd(harness).values()) == 3
 
-    def test_a_forced_start_joins_tasks_beside_processes_of_others(self, harness: Harness) -> None:
+    def test_a_forced_start_joins_tasks_beside_foreign_processes(self, harness: Harness) -> None:
         machine = Crowded(harness)
         machine.others = {"GPU-0": 18, "GPU-1": 18}
         machine.foreigners = (Foreigner(4711, "ada", 18 * GIB),)

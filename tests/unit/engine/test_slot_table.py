@@ -15,7 +15,7 @@ def two_nodes() -> SlotTable:
     return slot_table
 
 
-def test_the_places_of_a_node_are_found_at_once() -> None:
+def test_the_slots_of_a_node_are_found_by_its_name() -> None:
     slot_table = two_nodes()
 
     assert [place.slot.label for place in slot_table.by_node["h1"]] == ["h1/0", "h1/1"]
@@ -33,7 +33,7 @@ def test_nothing_starts_on_a_node_that_is_away_until_it_is_back() -> None:
     assert slot_table.free() == [0, 1, 2]
 
 
-def test_a_slot_that_comes_to_a_node_that_is_away_is_shut_too() -> None:
+def test_a_new_slot_of_a_node_that_is_away_is_closed() -> None:
     slot_table = two_nodes()
     slot_table.update_node(NodeFacts("h2", away="its link is cut"))
 
@@ -42,7 +42,7 @@ def test_a_slot_that_comes_to_a_node_that_is_away_is_shut_too() -> None:
     assert not slot_table.states[3].is_open
 
 
-def test_what_was_worked_out_from_slots_nodes_and_models_is_known_to_be_out_of_date() -> None:
+def test_changes_of_slots_nodes_and_models_raise_the_layout_version() -> None:
     slot_table = two_nodes()
     shapes = [slot_table.layout_version]
     for change in (
@@ -59,6 +59,6 @@ def test_what_was_worked_out_from_slots_nodes_and_models_is_known_to_be_out_of_d
     assert slot_table.layout_version == shapes[-1]
 
 
-def test_a_job_without_gpu_is_where_its_node_is() -> None:
+def test_a_job_without_gpu_starts_on_the_node_that_fits() -> None:
     assert label_of((), "h2") == "h2/"
     assert label_of(()) == ""
