@@ -1,11 +1,8 @@
-"""Brings a database that is older than the supervisor's journal up to what the supervisor knows.
+"""Updates a database that is older than the supervisor's journal, as after the restore of a backup.
 
-A database is older where somebody has restored a backup of it while jobs ran on. Three rules hold then:
-
-- An attempt of a job that the database has is entered into the database, and ends with its true status.
-- An attempt of a job that the database does not have runs on to its end. It is no job of the queue, and
-  its GPUs stay taken until it has ended.
-- No id is given out again that the supervisor or a log in the home still carries.
+- An attempt of a job in the database is recorded there, and ends with its true status.
+- An attempt of a job that is not in the database runs to its end. Its GPUs stay occupied until then.
+- Ids that the supervisor or a log in the home still uses are not given out again.
 """
 
 from __future__ import annotations
@@ -22,17 +19,17 @@ from stoker.store.queue_jobs import QueueJobs
 _OVERTAKEN = "stoker.db was restored from before its end"
 
 
-def catch_up(context: QueueContext, told: Sequence[Report]) -> list[str]:
-    """Enter what the supervisor has told.
+def catch_up(context: QueueContext, reports: Sequence[Report]) -> list[str]:
+    """Record the attempts that the supervisor reports.
 
-    Returns the keys of running attempts whose GPUs the database does not tell.
+    Returns the keys of running attempts whose GPUs are not in the database.
     """
-    keys = {key for report in told if isinstance(report, Synced) for key in report.keys}
-    refused = {report.key for report in told if isinstance(report, Refused)}
-    over = {report.key for report in told if isinstance(report, Ended | Lost)}
+    keys = {key for report in reports if isinstance(report, Synced) for key in report.keys}
+    refused = {report.key for report in reports if isinstance(report, Refused)}
+    over = {report.key for report in reports if isinstance(report, Ended | Lost)}
     attempts = [Attempt.from_key(key) for key in keys - refused]
     attempts.sort(key=lambda attempt: (attempt.job, attempt.number))
-    behind = [attempt for attempt in attempts if _is_news(context.jobs, attempt)]
+    behind = [attempt for attempt in attempts if _is_missing(context.jobs, attempt)]
     past = max([_newest_logged(context.home), *(attempt.job for attempt in attempts)])
     if behind or past > context.jobs.last_id:
         with context.database.transaction(durable=True):
@@ -46,16 +43,16 @@ def catch_up(context: QueueContext, told: Sequence[Report]) -> list[str]:
         )
     running = [attempt for attempt in attempts if attempt.key not in over]
     unknown = [attempt for attempt in running if not _is_live(context.jobs, attempt)]
-    _tell_unknown(context, unknown, told)
+    _report_unknown(context, unknown, reports)
     live = {facts.id for facts in context.jobs.live_facts() if facts.slots}
     return [each.key for each in running if each in unknown or each.job not in live]
 
 
-def _tell_unknown(
-    context: QueueContext, unknown: Sequence[Attempt], told: Sequence[Report]
+def _report_unknown(
+    context: QueueContext, unknown: Sequence[Attempt], reports: Sequence[Report]
 ) -> None:
-    """Say that attempts run which no job of the database explains, and what becomes of them."""
-    pids = {report.key: report.pid for report in told if isinstance(report, Started)}
+    """Report running attempts that are not in the database, and what happens to them."""
+    pids = {report.key: report.pid for report in reports if isinstance(report, Started)}
     # An engine of several machines ends what its database does not know: a node may have been given up.
     rule = (
         "it keeps its GPU until it ends; stoker daemon stop --kill ends it"
@@ -69,8 +66,8 @@ def _tell_unknown(
         )
 
 
-def _is_news(jobs: QueueJobs, attempt: Attempt) -> bool:
-    """Whether the database has the job, and has not heard of this attempt."""
+def _is_missing(jobs: QueueJobs, attempt: Attempt) -> bool:
+    """Whether the database has the job but not this attempt."""
     number = jobs.attempt_of(attempt.job)
     return number is not None and attempt.number > number
 
@@ -81,7 +78,7 @@ def _is_live(jobs: QueueJobs, attempt: Attempt) -> bool:
 
 
 def _enter(jobs: QueueJobs, attempt: Attempt) -> None:
-    """Record that an attempt has begun; on which GPU, only the supervisor knows."""
+    """Record that an attempt has begun, without its GPU: only the supervisor knows that."""
     job = attempt.job
     if is_live(jobs.state_of(job)):
         jobs.end(job, Outcome(event=Event.LOSE, reason=_OVERTAKEN))
