@@ -129,6 +129,13 @@ def test_the_page_moves_to_another_address_or_port(queue: Queue) -> None:
     assert open_page(queue)[0] == int(other)
 
 
+def test_a_page_opened_by_a_name_is_linked_by_its_address(queue: Queue) -> None:
+    name = socket.gethostname()
+    link = queue.ok("web", "--host", name, "--port", free_port()).split()[0]
+
+    assert link.startswith(f"http://{socket.gethostbyname(name)}:")
+
+
 def test_without_a_port_only_the_unix_socket_leads_to_the_page(queue: Queue) -> None:
     port, _token = open_page(queue, "--port", free_port())
     ended = queue("web", "--host", "none")
@@ -194,4 +201,4 @@ def test_what_makes_no_sense_is_refused(queue: Queue) -> None:
     assert "stoker web changes it" in queue("config", "web", "127.0.0.1:80").err
     ended = queue("web", "--host", "no.such.host.invalid")
     assert (ended.code, ended.out) == (1, "")
-    assert "cannot listen at no.such.host.invalid" in ended.err
+    assert "cannot find the address of no.such.host.invalid" in ended.err

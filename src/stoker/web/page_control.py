@@ -55,10 +55,10 @@ class PageControl:
     async def open(self, host: str | None, port: int | None, *, new_token: bool) -> wire.WebPlace:
         """Open the page, or move it to another address or token if it is open.
 
-        For the name `localhost` a browser tries ::1 first, where another user may listen: the page and
-        its link use the address instead.
+        A name can have several addresses, and a browser may try one where another user listens. The
+        page and its link therefore use the address that the name stands for.
         """
-        host = LOOPBACK if host == "localhost" else host
+        host = None if host is None else self._address_of(host)
         now = self._listener
         if now is not None:
             host, port = host or now.host, port or now.port
@@ -94,6 +94,12 @@ class PageControl:
         except StokerError:
             await self._serve(now.host, now.port, self._bind(now.host, (now.port,)), None)
             raise
+
+    @staticmethod
+    def _address_of(host: str) -> str:
+        from stoker.web.port import resolve
+
+        return host if host == NO_HOST else resolve(host)
 
     def _bind(self, host: str, choices: tuple[int, ...]) -> socket.socket | None:
         from stoker.web.port import bind_port

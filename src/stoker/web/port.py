@@ -32,6 +32,16 @@ class PortSocket(socket.socket):
         super().listen(_BACKLOG)
 
 
+def resolve(host: str) -> str:
+    """Return the address that a host name stands for; an address is returned as it is."""
+    if ":" in host or not host:
+        return host
+    try:
+        return socket.gethostbyname(host)
+    except (OSError, UnicodeError) as error:
+        raise StokerError(f"cannot find the address of {host}: {error}") from None
+
+
 def bind_port(host: str, *choices: int) -> socket.socket:
     """Listen at the first free port of these; 0 means any."""
     reason: Exception | None = None

@@ -79,6 +79,7 @@ def test_the_environment_is_sent_without_variables_of_another_job(
     monkeypatch.setitem(os.environb, b"PLAIN", "wért".encode())
     monkeypatch.setitem(os.environb, b"RAW", b"\xff\xfe")
     monkeypatch.setenv("STOKER_LEASE_DIR", "/leases")
+    monkeypatch.delenv("STOKER_LONG", raising=False)  # of the tests themselves
     for name in ("COOKIE", "JOB_ID", "ATTEMPT", "PART", "CHECKPOINT_DIR"):
         monkeypatch.setenv(f"STOKER_{name}", "1")
 
