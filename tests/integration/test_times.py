@@ -31,7 +31,7 @@ def test_a_retry_waits_longer_with_each_try(queue: Queue) -> None:
 
 
 def test_the_past_and_nonsense_are_refused(queue: Queue) -> None:
-    for when, complaint in (("2001-01-01", "lies in the past"), ("soon", "is no time")):
+    for when, complaint in (("2001-01-01", "lies in the past"), ("soon", "is not a time")):
         ended = queue("add", "--begin", when, "true")
         assert ended.code == 2
         assert complaint in ended.err

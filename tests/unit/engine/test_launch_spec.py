@@ -156,8 +156,8 @@ class TestSurroundings:
     ) -> None:
         harness.add("sh train.sh", snapshot="0123/sub", sync=True, results="out/", cwd="/work/sub")
 
-        *_python, root, order, program, script = launched(harness).argv
-        assert os.path.isdir(os.path.join(root, "stoker"))
+        *_python, module, order, program, script = launched(harness).argv
+        assert module == "stoker.staging.local_stage"
         assert (os.path.basename(program), script) == ("sh", "train.sh")
         assert json.loads(order) == {
             "node_cache": str(harness.home / "node_cache"),
