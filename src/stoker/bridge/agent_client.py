@@ -31,10 +31,18 @@ class AgentClient:
 
 
 async def wait_for_ray(ask: Callable[[], Coroutine[Any, Any, _T]], timeout_s: float | None) -> _T:
-    """Return the result of a call of Ray; raise AgentLostError for every failure."""
+    """Return the result of a call of Ray; raise AgentLostError for every failure.
+
+    `asyncio.wait_for` of Python before 3.12 loses a cancellation that comes together with the result.
+    """
+    call = asyncio.ensure_future(ask())
     try:
-        return await asyncio.wait_for(ask(), timeout_s)
-    except asyncio.TimeoutError:
-        raise AgentLostError("no answer") from None
+        done, _ = await asyncio.wait({call}, timeout=timeout_s)
+    finally:
+        call.cancel()
+    if not done:
+        raise AgentLostError("no answer")
+    try:
+        return call.result()
     except Exception as error:  # Ray raises many, and not all of them are of its own class
         raise AgentLostError(str(error).partition("\n")[0] or repr(error)) from error
