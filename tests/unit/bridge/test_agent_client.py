@@ -33,7 +33,7 @@ def test_an_answer_that_does_not_come_in_time_and_a_failure_are_a_lost_agent() -
     async def fail() -> None:
         raise RuntimeError("the actor died\nand more")
 
-    with pytest.raises(AgentLostError, match="^no answer$"):
+    with pytest.raises(AgentLostError, match=r"^no answer$"):
         asyncio.run(wait_for_ray(never, 0.001))
-    with pytest.raises(AgentLostError, match="^the actor died$"):
+    with pytest.raises(AgentLostError, match=r"^the actor died$"):
         asyncio.run(wait_for_ray(fail, None))
