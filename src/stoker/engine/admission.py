@@ -90,10 +90,10 @@ class Admission:
         if names is None:
             return there
         return frozenset(
-            place.slot.index
-            for place in self._slot_table.whole_slots()
-            if self._slot_table.are_named(names, place.slot)
-            and (there is None or place.slot.index in there)
+            slot_state.slot.index
+            for slot_state in self._slot_table.whole_slots()
+            if self._slot_table.are_named(names, slot_state.slot)
+            and (there is None or slot_state.slot.index in there)
         )
 
     def pauses(self, project: str | None) -> Iterable[str]:

@@ -62,7 +62,7 @@ class EngineParts(msgspec.Struct, frozen=True, kw_only=True):
 def build_engine(parts: EngineParts) -> Engine:
     """Join the parts of an engine."""
     parts.database.on_unsynced = parts.listener.on_notice
-    parts.executor.define_slots([place.slot for place in parts.slot_table.states])
+    parts.executor.define_slots([slot_state.slot for slot_state in parts.slot_table.states])
     return _EngineBuilder(parts).build()
 
 

@@ -163,10 +163,10 @@ class Engine(msgspec.Struct, kw_only=True, eq=False):
                 self._over.append(running.key)
                 self.reports.attempts.lose(running, reason, cut_off=True)
 
-    def shared_slot_on(self, place: SlotState) -> SlotState:
-        """A free seat on the GPU of a place."""
+    def shared_slot_on(self, slot_state: SlotState) -> SlotState:
+        """Return a free shared slot on the GPU of a slot."""
         assert self.planner.shared_slots is not None
-        return self.planner.shared_slots.shared_slot_on(place)
+        return self.planner.shared_slots.shared_slot_on(slot_state)
 
     def preview(self) -> Preview:
         """What would start now; changes nothing."""

@@ -75,7 +75,7 @@ class GpuMonitor(GpuSource):
         self._sampler.start()
         self._fault_listener.start()
         self._sample_now()
-        if all(ClosedBy.GPU in place.closed for place in slot_table.states):
+        if all(ClosedBy.GPU in slot_state.closed for slot_state in slot_table.states):
             notify("every GPU is in use: waiting for one; to use one anyway, name it: --gpus 0")
 
     def fileno(self) -> int:
@@ -92,9 +92,9 @@ class GpuMonitor(GpuSource):
         self._report_new_gpus()
         self._apply_faults()
         self._judge()
-        for place in self._slot_table.states:
-            if place.releasing and not any(map(self._sampler.releasing, place.slot.keys)):
-                place.releasing = False
+        for slot_state in self._slot_table.states:
+            if slot_state.releasing and not any(map(self._sampler.releasing, slot_state.slot.keys)):
+                slot_state.releasing = False
         self._set_alarm()
         while self._sampler.overdue:
             gpu_key, attempt = self._sampler.overdue.popleft()
@@ -165,10 +165,10 @@ class GpuMonitor(GpuSource):
         if use is not None:
             is_seen = self.look() is not None
             for slot in running.slots:
-                place = self._slot_table.states[slot.index]
-                place.releasing = is_seen and any(map(self._sampler.releasing, slot.keys))
-                if place.whole_slot is not None:
-                    self._slot_table.states[place.whole_slot].releasing = place.releasing
+                slot_state = self._slot_table.states[slot.index]
+                slot_state.releasing = is_seen and any(map(self._sampler.releasing, slot.keys))
+                if slot_state.whole_slot is not None:
+                    self._slot_table.states[slot_state.whole_slot].releasing = slot_state.releasing
             self._set_alarm()
         return use
 
@@ -277,18 +277,18 @@ class GpuMonitor(GpuSource):
         reasons = {
             key: taken_by(use, mind_others=self.mind_others) for key, use in look.gpus.items()
         }
-        for place in self._slot_table.states:
-            if not self._slot_table.is_own(place.slot.node):
+        for slot_state in self._slot_table.states:
+            if not self._slot_table.is_own(slot_state.slot.node):
                 continue
-            found = [reason for key in place.slot.keys if (reason := reasons.get(key))]
+            found = [reason for key in slot_state.slot.keys if (reason := reasons.get(key))]
             closed = found[0] if found else None
-            if closed != place.closed.get(ClosedBy.GPU):
-                place.close(ClosedBy.GPU, closed)
+            if closed != slot_state.closed.get(ClosedBy.GPU):
+                slot_state.close(ClosedBy.GPU, closed)
                 state = f"is {closed}" if closed else "is free again"
-                if place.whole_slot is None:
-                    self._notices.tell(f"GPU {place.slot.label} {state}")
-            if place.current is not None:
-                self._warn_without_process_memory(place.slot.keys, look)
+                if slot_state.whole_slot is None:
+                    self._notices.tell(f"GPU {slot_state.slot.label} {state}")
+            if slot_state.current is not None:
+                self._warn_without_process_memory(slot_state.slot.keys, look)
 
     def _warn_without_process_memory(self, keys: tuple[str, ...], look: Look) -> None:
         for key in keys:

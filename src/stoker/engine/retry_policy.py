@@ -132,9 +132,10 @@ class RetryPolicy:
         unfit = {**self._unfit.get(job, {}), running.where: reason}
         allowed = self._places.allowed_of(running)
         others = Counter(
-            place.slot.node
-            for place in self._slot_table.whole_slots()
-            if place.slot.node not in unfit and (allowed is None or place.slot.index in allowed)
+            slot_state.slot.node
+            for slot_state in self._slot_table.whole_slots()
+            if slot_state.slot.node not in unfit
+            and (allowed is None or slot_state.slot.index in allowed)
         )
         # A job without GPU has only one node to run on.
         if not running.slots or max(others.values(), default=0) < len(running.slots):
@@ -166,11 +167,11 @@ class RetryPolicy:
         if keys is None:
             return candidate
         allowed = frozenset(
-            place.slot.index
-            for place in self._slot_table.whole_slots()
-            if place.is_open
-            and keys.isdisjoint(place.slot.keys)
-            and (candidate.allowed is None or place.slot.index in candidate.allowed)
+            slot_state.slot.index
+            for slot_state in self._slot_table.whole_slots()
+            if slot_state.is_open
+            and keys.isdisjoint(slot_state.slot.keys)
+            and (candidate.allowed is None or slot_state.slot.index in candidate.allowed)
         )
         if not self._slot_table.can_have(candidate.slots, allowed):
             return candidate
@@ -178,9 +179,9 @@ class RetryPolicy:
 
     def _restrict(self, candidate: Candidate, unfit: Collection[str]) -> Candidate:
         fit = frozenset(
-            place.slot.index
-            for place in self._slot_table.whole_slots()
-            if place.slot.node not in unfit
+            slot_state.slot.index
+            for slot_state in self._slot_table.whole_slots()
+            if slot_state.slot.node not in unfit
         )
         allowed = fit if candidate.allowed is None else fit & candidate.allowed
         return msgspec.structs.replace(candidate, allowed=allowed)

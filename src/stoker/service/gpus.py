@@ -35,13 +35,15 @@ def change_gpus(context: QueueContext, order: GpuOrder) -> GpuChange:
     context.slots_changed()
     context.driver.poke()
     touched = [
-        place for place in context.engine.slot_table.whole_slots() if place.slot.label in labels
+        slot_state
+        for slot_state in context.engine.slot_table.whole_slots()
+        if slot_state.slot.label in labels
     ]
     jobs = sorted(
         {
             each.attempt.job
-            for place in touched
-            for each in context.engine.slot_table.attempts_on(place)
+            for slot_state in touched
+            for each in context.engine.slot_table.attempts_on(slot_state)
         }
     )
     return GpuChange(slots=labels, jobs=jobs, notice=_notice(context, order))
@@ -62,10 +64,12 @@ async def _sample_nodes(context: QueueContext) -> None:
 async def read_gpus(context: QueueContext, query: GpusQuery) -> list[GpuInfo]:
     """Return the state of every GPU, what the queue does there, and which other processes use it."""
     await _sample_nodes(context)
-    places = [place for place in context.engine.slot_table.whole_slots() if is_shown(place)]
+    slot_states = [
+        slot_state for slot_state in context.engine.slot_table.whole_slots() if is_shown(slot_state)
+    ]
     gpu_monitor = context.engine.gpus.monitor
     if gpu_monitor is None:
-        return [_unseen(context, place) for place in places]
+        return [_unseen(context, slot_state) for slot_state in slot_states]
     if not context.viewers:
         gpu_monitor.rouse()  # for one sample: the next turn lets it rest again
         context.driver.poke()
@@ -75,14 +79,18 @@ async def read_gpus(context: QueueContext, query: GpusQuery) -> list[GpuInfo]:
             context,
             gpu_monitor,
             use,
-            [place for place in places if key in place.slot.keys],
+            [slot_state for slot_state in slot_states if key in slot_state.slot.keys],
             history=query.history,
         )
         for key, use in seen.items()
     ]
     return [
         *found,
-        *(_unseen(context, place) for place in places if seen.keys().isdisjoint(place.slot.keys)),
+        *(
+            _unseen(context, slot_state)
+            for slot_state in slot_states
+            if seen.keys().isdisjoint(slot_state.slot.keys)
+        ),
     ]
 
 
@@ -90,7 +98,7 @@ def _seen(
     context: QueueContext,
     gpu_monitor: GpuSource,
     use: GpuUse,
-    places: list[SlotState],
+    slot_states: list[SlotState],
     *,
     history: bool,
 ) -> GpuInfo:
@@ -100,14 +108,16 @@ def _seen(
         name=gpu_monitor.name_of(use.key),
         mem_total_bytes=use.total_bytes,
         mem_used_bytes=use.used_bytes,
-        mem_reserved_bytes=max([_reserved(context, place, use) for place in places], default=0),
+        mem_reserved_bytes=max(
+            [_reserved(context, slot_state, use) for slot_state in slot_states], default=0
+        ),
         utilisation_pct=use.utilisation_pct,
         temperature_c=None if state is None else state.temperature_c,
         power_w=None if state is None else state.power_w,
         lost=state is not None and state.lost,
         users=list(use.foreigners),
         history=history_of(gpu_monitor.history(use.key) if history else ()),
-        **_in_queue(context, places),
+        **_in_queue(context, slot_states),
     )
 
 
@@ -117,20 +127,20 @@ def _label(context: QueueContext, gpu: str) -> str:
     return f"{head}/{gpu}" if head in context.engine.slot_table.nodes else gpu
 
 
-def _reserved(context: QueueContext, place: SlotState, use: GpuUse) -> int:
+def _reserved(context: QueueContext, slot_state: SlotState, use: GpuUse) -> int:
     """Return the memory that the jobs on a GPU may use: all of it unless the GPU is shared."""
-    if place.current is not None:
+    if slot_state.current is not None:
         return use.total_bytes
     sharing = context.engine.gpus.sharing
-    shared = sharing.view(place) if sharing is not None and place.tenants else None
+    shared = sharing.view(slot_state) if sharing is not None and slot_state.tenants else None
     return 0 if shared is None else shared.reserved_bytes
 
 
-def _unseen(context: QueueContext, place: SlotState) -> GpuInfo:
+def _unseen(context: QueueContext, slot_state: SlotState) -> GpuInfo:
     """Describe a GPU without samples: there is no NVML, or it is on another node."""
     return GpuInfo(
-        label=place.slot.label,
-        name=next(map(context.engine.slot_table.models.get, place.slot.keys), None),
+        label=slot_state.slot.label,
+        name=next(map(context.engine.slot_table.models.get, slot_state.slot.keys), None),
         mem_total_bytes=0,
         mem_used_bytes=0,
         mem_reserved_bytes=0,
@@ -140,20 +150,24 @@ def _unseen(context: QueueContext, place: SlotState) -> GpuInfo:
         lost=False,
         users=[],
         history=History(),
-        **_in_queue(context, [place]),
+        **_in_queue(context, [slot_state]),
     )
 
 
-def _in_queue(context: QueueContext, places: list[SlotState]) -> dict[str, Any]:
+def _in_queue(context: QueueContext, slot_states: list[SlotState]) -> dict[str, Any]:
     """Return what the queue does on a GPU; several slots may contain it."""
-    if not places:
+    if not slot_states:
         return {"slot": None, "jobs": [], "closed": None, "drained": None}
-    tenants = [each for place in places for each in context.engine.slot_table.attempts_on(place)]
+    tenants = [
+        each
+        for slot_state in slot_states
+        for each in context.engine.slot_table.attempts_on(slot_state)
+    ]
     return {
-        "slot": places[0].slot.label,
+        "slot": slot_states[0].slot.label,
         "jobs": sorted({each.attempt.job for each in tenants}),
-        "closed": why_closed(places[0]),
-        "drained": places[0].drained,
+        "closed": why_closed(slot_states[0]),
+        "drained": slot_states[0].drained,
     }
 
 
@@ -176,10 +190,10 @@ def _notice(context: QueueContext, order: GpuOrder) -> str | None:
 def _add(context: QueueContext, text: str) -> list[str]:
     """Use drained, removed or faulty slots again, or add new ones."""
     named = _named(context, text)
-    closed = [place for place in named if place.drained is not None]
+    closed = [slot_state for slot_state in named if slot_state.drained is not None]
     if closed:
-        for place in closed:
-            place.close(ClosedBy.USER, None)
+        for slot_state in closed:
+            slot_state.close(ClosedBy.USER, None)
         return [closed[0].slot.label]
     gpu_monitor = context.engine.gpus.monitor
     if gpu_monitor is not None:
@@ -190,10 +204,10 @@ def _add(context: QueueContext, text: str) -> list[str]:
             return [sick[0].label]
     wanted = _new_slots(context, text)
     keys = {
-        key: place.slot.label
-        for place in context.engine.slot_table.whole_slots()
-        if place.drained != REMOVED
-        for key in place.slot.keys
+        key: slot_state.slot.label
+        for slot_state in context.engine.slot_table.whole_slots()
+        if slot_state.drained != REMOVED
+        for key in slot_state.slot.keys
     }
     for slot in wanted:
         used = [keys[key] for key in slot.keys if key in keys]
@@ -211,15 +225,21 @@ def _add(context: QueueContext, text: str) -> list[str]:
 
 def _take_out(context: QueueContext, order: GpuOrder) -> str:
     wanted = DRAINED if order.action == "drain" else REMOVED
-    known = [place for place in context.engine.slot_table.whole_slots() if place.drained != REMOVED]
-    places = [place for place in _named(context, order.gpu) if place.drained != REMOVED]
-    if not places:
+    known = [
+        slot_state
+        for slot_state in context.engine.slot_table.whole_slots()
+        if slot_state.drained != REMOVED
+    ]
+    slot_states = [
+        slot_state for slot_state in _named(context, order.gpu) if slot_state.drained != REMOVED
+    ]
+    if not slot_states:
         raise NotFoundError(f"there is no GPU {order.gpu} in this queue; there are: {_list(known)}")
-    usable = [place for place in places if place.drained != wanted]
+    usable = [slot_state for slot_state in slot_states if slot_state.drained != wanted]
     if not usable:
         raise ConflictError(f"GPU {order.gpu} is drained already: stoker gpus add {order.gpu}")
-    for place in usable:
-        place.close(ClosedBy.USER, wanted)
+    for slot_state in usable:
+        slot_state.close(ClosedBy.USER, wanted)
     return usable[0].slot.label
 
 
@@ -243,21 +263,25 @@ def _new_slots(context: QueueContext, text: str) -> tuple[Slot, ...]:
     return tuple(msgspec.structs.replace(slot, node=name) for slot in context.parse_slots(gpus))
 
 
-def _list(places: list[SlotState]) -> str:
-    more = f" and {len(places) - _SHOWN} more" if len(places) > _SHOWN else ""
-    return ", ".join(place.slot.label for place in places[:_SHOWN]) + more or "none"
+def _list(slot_states: list[SlotState]) -> str:
+    more = f" and {len(slot_states) - _SHOWN} more" if len(slot_states) > _SHOWN else ""
+    return ", ".join(slot_state.slot.label for slot_state in slot_states[:_SHOWN]) + more or "none"
 
 
 def _remember(context: QueueContext) -> None:
     """Record the slots, and which are drained or removed, for the next start."""
-    places = context.engine.slot_table.whole_slots()
+    slot_states = context.engine.slot_table.whole_slots()
     with context.database.transaction(durable=True):
         if context.config.gpus is None:
             # By default the queue uses all GPUs it finds, so the removed ones are recorded.
             context.config.write("gpus-removed", context.engine.slot_table.drained_labels(REMOVED))
         else:
-            own = [place for place in places if context.engine.slot_table.is_own(place.slot.node)]
-            kept = [place.slot.bare for place in own if place.drained != REMOVED]
+            own = [
+                slot_state
+                for slot_state in slot_states
+                if context.engine.slot_table.is_own(slot_state.slot.node)
+            ]
+            kept = [slot_state.slot.bare for slot_state in own if slot_state.drained != REMOVED]
             context.config.write("gpus", ",".join(kept) or "none")
             context.config.write(
                 "gpus-removed", context.engine.slot_table.drained_labels(REMOVED, own=False)

@@ -20,7 +20,11 @@ def read_nodes(context: QueueContext) -> list[NodeInfo]:
     found = []
     for name, facts in slot_table.nodes.items():
         known = nodes.known.get(name)
-        places = [place for place in slot_table.by_node.get(name, ()) if place.whole_slot is None]
+        slot_states = [
+            slot_state
+            for slot_state in slot_table.by_node.get(name, ())
+            if slot_state.whole_slot is None
+        ]
         found.append(
             NodeInfo(
                 name=name,
@@ -30,7 +34,7 @@ def read_nodes(context: QueueContext) -> list[NodeInfo]:
                 state="up" if facts.away is None else "away",
                 version=__version__ if known is None else known.version,
                 labels=dict(facts.labels),
-                gpus=sum(len(place.slot.gpus) for place in places),
+                gpus=sum(len(slot_state.slot.gpus) for slot_state in slot_states),
                 jobs=jobs[name],
                 away=facts.away,
                 since=facts.since,

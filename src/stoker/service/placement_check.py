@@ -61,9 +61,9 @@ def _has_model(slot_table: SlotTable, where: PlacementRule) -> bool:
 def _known_models(slot_table: SlotTable) -> Counter[str]:
     keys = {
         key
-        for place in slot_table.whole_slots()
-        if place.drained != REMOVED
-        for key in place.slot.keys
+        for slot_state in slot_table.whole_slots()
+        if slot_state.drained != REMOVED
+        for key in slot_state.slot.keys
     }
     return Counter(model for key in keys if (model := slot_table.models.get(key)) is not None)
 

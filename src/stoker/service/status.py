@@ -26,16 +26,18 @@ def status(context: QueueContext) -> Status:
         counts=context.jobs.tally(),
         slots=[
             SlotInfo(
-                label=place.slot.label,
-                jobs=[each.attempt.job for each in context.engine.slot_table.attempts_on(place)],
-                closed=why_closed(place),
-                drained=place.drained,
-                held=place.is_held,
-                paused=place.current is not None and place.current.is_paused,
-                shared=_shared(context, place),
+                label=slot_state.slot.label,
+                jobs=[
+                    each.attempt.job for each in context.engine.slot_table.attempts_on(slot_state)
+                ],
+                closed=why_closed(slot_state),
+                drained=slot_state.drained,
+                held=slot_state.is_held,
+                paused=slot_state.current is not None and slot_state.current.is_paused,
+                shared=_shared(context, slot_state),
             )
-            for place in context.engine.slot_table.states
-            if place.whole_slot is None and is_shown(place)
+            for slot_state in context.engine.slot_table.states
+            if slot_state.whole_slot is None and is_shown(slot_state)
         ],
         cpu_places=context.engine.slot_table.cpu_places,
         queue_paused=context.admission.queue_paused,
@@ -54,10 +56,10 @@ def status(context: QueueContext) -> Status:
     )
 
 
-def _shared(context: QueueContext, place: SlotState) -> Shared | None:
+def _shared(context: QueueContext, slot_state: SlotState) -> Shared | None:
     """Return the memory sums of a GPU that jobs share now."""
     sharing = context.engine.gpus.sharing
-    gpu = sharing.view(place) if sharing is not None and place.tenants else None
+    gpu = sharing.view(slot_state) if sharing is not None and slot_state.tenants else None
     if gpu is None or sharing is None:
         return None
     return Shared(
@@ -71,19 +73,19 @@ def _shared(context: QueueContext, place: SlotState) -> Shared | None:
     )
 
 
-def is_shown(place: SlotState) -> bool:
+def is_shown(slot_state: SlotState) -> bool:
     """Whether a slot is shown: a removed slot only while a job still runs there."""
-    return place.drained != REMOVED or not place.is_idle
+    return slot_state.drained != REMOVED or not slot_state.is_idle
 
 
-def why_closed(place: SlotState) -> str | None:
+def why_closed(slot_state: SlotState) -> str | None:
     """Return why a slot can take no job although it is not drained; None if it can."""
-    return place.fault or _held_by(place)
+    return slot_state.fault or _held_by(slot_state)
 
 
-def _held_by(place: SlotState) -> str | None:
+def _held_by(slot_state: SlotState) -> str | None:
     """Return who holds the lease of a slot, as of our last try, if it is still held."""
-    refusal = place.refusal
-    if refusal is None or not (refusal.is_fault or any(map(holder, place.slot.keys))):
+    refusal = slot_state.refusal
+    if refusal is None or not (refusal.is_fault or any(map(holder, slot_state.slot.keys))):
         return None
     return refusal.reason

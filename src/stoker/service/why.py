@@ -116,8 +116,8 @@ def _waits_without_gpu(context: QueueContext, request: Request) -> str:
 
 
 def _jobs_ahead(context: QueueContext, facts: Facts) -> str:
-    place = QueuePosition(facts.id, facts.request.priority, facts.rank)
-    ahead = count_ahead(context.database, place, _COUNTED)
+    position = QueuePosition(facts.id, facts.request.priority, facts.rank)
+    ahead = count_ahead(context.database, position, _COUNTED)
     many = f"more than {_COUNTED}" if ahead >= _COUNTED else str(ahead)
     return f"; {many} job{'s' * (ahead != 1)} ahead of it" if ahead else ""
 
@@ -145,44 +145,44 @@ def _slots(context: QueueContext, facts: Facts, reserved: dict[int, int]) -> lis
     now = context.engine.clock()
     return [
         SlotView(
-            label=place.slot.label,
+            label=slot_state.slot.label,
             barred="is not for its project"
-            if allowed is not None and place.slot.index not in allowed
-            else _unfit(context, facts, place) or _too_small(context, facts, place),
-            drained=place.drained,
-            closed=place.closed.get(ClosedBy.GPU),
-            waits_for=None if place.refusal is None else place.refusal.reason,
-            occupant=None if place.current is None else _occupant(place.current, now),
-            kept_for=reserved.get(place.slot.index),
-            shared=_shared(context, facts, place),
+            if allowed is not None and slot_state.slot.index not in allowed
+            else _unfit(context, facts, slot_state) or _too_small(context, facts, slot_state),
+            drained=slot_state.drained,
+            closed=slot_state.closed.get(ClosedBy.GPU),
+            waits_for=None if slot_state.refusal is None else slot_state.refusal.reason,
+            occupant=None if slot_state.current is None else _occupant(slot_state.current, now),
+            kept_for=reserved.get(slot_state.slot.index),
+            shared=_shared(context, facts, slot_state),
         )
-        for place in context.engine.slot_table.states
-        if place.whole_slot is None
-        and ClosedBy.NODE not in place.closed
-        and (here is None or place.slot.index in here)
-        and (place.drained != REMOVED or not place.is_idle)
+        for slot_state in context.engine.slot_table.states
+        if slot_state.whole_slot is None
+        and ClosedBy.NODE not in slot_state.closed
+        and (here is None or slot_state.slot.index in here)
+        and (slot_state.drained != REMOVED or not slot_state.is_idle)
     ]
 
 
-def _unfit(context: QueueContext, facts: Facts, place: SlotState) -> str | None:
+def _unfit(context: QueueContext, facts: Facts, slot_state: SlotState) -> str | None:
     """Return what the node of a GPU lacks for a job."""
-    lack = context.engine.retry_policy.why_unfit(facts.id, place.slot.node)
+    lack = context.engine.retry_policy.why_unfit(facts.id, slot_state.slot.node)
     return None if lack is None else f"will not do ({lack})"
 
 
-def _too_small(context: QueueContext, facts: Facts, place: SlotState) -> str | None:
+def _too_small(context: QueueContext, facts: Facts, slot_state: SlotState) -> str | None:
     """Return why a GPU has too little memory for a job even when it is free; else None."""
     sharing = context.engine.gpus.sharing
-    return None if sharing is None else sharing.why_too_small(facts.candidate, place)
+    return None if sharing is None else sharing.why_too_small(facts.candidate, slot_state)
 
 
-def _shared(context: QueueContext, facts: Facts, place: SlotState) -> str | None:
+def _shared(context: QueueContext, facts: Facts, slot_state: SlotState) -> str | None:
     """Return why a job cannot join the jobs that share a GPU; None if no jobs share it."""
     sharing = context.engine.gpus.sharing
-    if sharing is None or not place.tenants:
+    if sharing is None or not slot_state.tenants:
         return None
     candidate = sharing.direct(facts.candidate)
-    return sharing.explain(candidate, place) or "has room for it"
+    return sharing.explain(candidate, slot_state) or "has room for it"
 
 
 def _occupant(running: RunningAttempt, now: float) -> Occupant:
