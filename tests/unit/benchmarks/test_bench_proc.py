@@ -1,7 +1,6 @@
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -29,11 +28,21 @@ def test_a_tree_costs_what_its_parts_cost_also_those_that_are_gone() -> None:
     assert in_all_s - (proc.cpu_s(os.getpid()) - own_s) >= 0.15
 
 
-def test_whoever_sleeps_is_woken() -> None:
-    before = proc.wakeups(os.getpid())
-    for _ in range(10):
-        time.sleep(0.001)
-    assert proc.wakeups(os.getpid()) - before >= 10
+def test_a_process_that_sleeps_ten_times_is_woken_ten_times() -> None:
+    nap = "for _ in range(10): time.sleep(0.001)"
+    program = f"import time\ninput('ready\\n')\n{nap}\ninput('awake\\n')"
+    with subprocess.Popen(
+        [sys.executable, "-uc", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        assert child.stdout.readline() == "ready\n"
+        before = proc.wakeups(child.pid)
+        child.stdin.write("\n")
+        child.stdin.flush()
+        assert child.stdout.readline() == "awake\n"
+        assert proc.wakeups(child.pid) - before >= 10
+        child.communicate("\n")
 
 
 def test_memory_shared_with_others_counts_in_part() -> None:

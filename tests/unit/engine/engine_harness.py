@@ -289,7 +289,12 @@ class Harness:
 
     def stop(self) -> None:
         """Die at this moment."""
-        self.context.driver.stop()
+        driver = self.context.driver
+        driver.stop()
+        if driver.stopped.done():
+            # asyncio logs an exception that is not read when the garbage collector finds it. If that happens
+            # inside ast.parse, Python 3.11 fails there: the log calls ast.parse again.
+            driver.stopped.exception()
         self.database.close()
 
     def close(self) -> None:
