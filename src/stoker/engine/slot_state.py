@@ -22,7 +22,7 @@ REMOVED = "removed"
 
 
 class LeaseRefusal(msgspec.Struct, frozen=True):
-    """Why a slot could not be leased. `is_fault`: no process can lease it, so nobody else holds it."""
+    """Why a slot could not be leased. `is_fault`: no process can lease it, so no other process holds it."""
 
     reason: str
     is_fault: bool = False
