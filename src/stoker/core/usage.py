@@ -103,6 +103,10 @@ class JobUse(msgspec.Struct, frozen=True, kw_only=True):
     flat_s: float = 0.0
     so_far: AttemptUse
 
+    def has_settled(self, flat_s: float) -> bool:
+        """Whether it computes, and its memory has been flat for so long: it is past its start-up."""
+        return bool(self.so_far.mem_peak_bytes and self.sm_pct) and self.flat_s >= flat_s
+
 
 class Look(msgspec.Struct, frozen=True):
     """All GPUs and all running jobs at one moment, `at_s`. An old look must not be used for packing."""

@@ -123,10 +123,11 @@ class ForegroundEngine:
         )
         if settings.request.share is None and settings.request.gpu_mem is None:
             return build_engine(parts)
+        from stoker.core.sharing.parameters import CommandFacts
         from stoker.engine.torch_memory_cap import TorchMemoryCap
 
-        def kind_of(candidate: Candidate) -> tuple[list[str], str, str | None]:
-            return os.fsdecode(queue.commands[candidate.id]).split(), settings.cwd, None
+        def kind_of(candidate: Candidate) -> CommandFacts:
+            return CommandFacts(os.fsdecode(queue.commands[candidate.id]).split(), settings.cwd)
 
         sharing = make_foreground_sharing(slot_table, run.database, kind_of)
         cap = TorchMemoryCap(self._surroundings)

@@ -12,6 +12,7 @@ import msgspec
 
 from stoker.checkpoints import checkpoint_path
 from stoker.core.job import Attempt, Options
+from stoker.core.sharing.parameters import CommandFacts
 from stoker.engine.attempt_starts import LaunchSpec
 from stoker.engine.queue import QueueEntry
 from stoker.engine.run_folder import LOG, VARIABLE, enter_run_folder, make_run_folder
@@ -144,7 +145,9 @@ class LaunchSpecs:
     def surroundings(self, entry: QueueEntry) -> tuple[list[str] | None, Mapping[str, str]]:
         """The words of a command, or None if it needs a shell; and its environment."""
         facts = entry.facts
-        assert facts is not None
+        if facts is None:  # the job waits
+            assert entry.known is not None
+            facts = self._jobs.facts(entry.known.id)
         context = self._context(facts)
         return self._plain_words(facts, context), context.env
 
@@ -260,13 +263,20 @@ def _needs_checkpoints(attempt: Attempt, entry: QueueEntry) -> bool:
     )
 
 
-def words_of(jobs: QueueJobs, job: int) -> tuple[list[str], str, str | None]:
-    """The words of a stored job's command, its working folder, and its run folder in a sweep."""
+def command_facts(jobs: QueueJobs, job: int) -> CommandFacts:
+    """What tells the kind of a stored job."""
     facts = jobs.facts(job)
     words = split_words(facts.command) if facts.form == "argv" else facts.command.split()
     cwd = jobs.surroundings(facts.submission).cwd
-    run_dir = None if facts.run_dir is None else os.fsdecode(facts.run_dir)
-    return [os.fsdecode(word) for word in words], os.fsdecode(cwd), run_dir
+    run_dir, params = None, None
+    if facts.run_dir is not None:
+        run_dir, params = os.fsdecode(facts.run_dir), jobs.params_of(job)
+    return CommandFacts(
+        [os.fsdecode(word) for word in words],
+        os.fsdecode(cwd),
+        run_dir,
+        None if params is None else msgspec.json.decode(params, type=dict[str, object]),
+    )
 
 
 def is_script(facts: Facts) -> bool:

@@ -10,9 +10,10 @@ import msgspec
 from stoker.core.sharing.overrun import raise_reservations
 from stoker.core.sharing.packing import Knowledge, revise
 from stoker.core.sharing.profile import Profile
+from stoker.core.sharing.reservation import Probe
 from stoker.core.sharing.rules import Mode, SharingRules
 from stoker.core.sharing.shared_gpu import SharedGpu, Tenant
-from stoker.core.usage import GpuUse, JobUse, Look, Sight
+from stoker.core.usage import GpuUse, Look, Sight
 from stoker.engine.gpu_models import Model
 from stoker.engine.running_attempt import RunningAttempt
 from stoker.engine.slot_state import SlotState
@@ -125,8 +126,13 @@ class SharedGpus:
             self.records.forget_oldest(self.profiles)
 
     def note_oom(self, tenancy: Tenancy) -> None:
-        """Learn that a tenant ran out of memory. No job joins its GPU for a while."""
+        """Learn that a tenant ran out of memory. No job joins its GPU for a while.
+
+        A tenant on trial tells nothing of its kind: its cap was too small.
+        """
         self._oom_at[tenancy.gpu] = self.clock()
+        if tenancy.tenant.trial:
+            return
         at_s = time.time()
         self.learn(tenancy, lambda known: known.suffer_oom(at_s, self.rules))
 
@@ -204,17 +210,20 @@ class SharedGpus:
             sm=self.rules.unknown_sm if load is None else load,
             brief=profile.is_brief(self.rules),
             fresh=not used and (seen is None or seen.watched_s < shown_s),
+            settled=seen is not None and seen.has_settled(self.rules.ramp_flat_s),
         )
 
     def knowledge(self) -> Knowledge:
         """What the policy knows at this moment of kinds of jobs and of the host."""
         look = self.look()
-        probes: dict[tuple[str, str], JobUse] = {}
+        probes: dict[tuple[str, str], Probe] = {}
         for tenancy in self.tenancies.values():
             seen = look.jobs.get(tenancy.running.key) if look is not None else None
             key = self._profile_key(tenancy)
-            if seen is not None and (key not in probes or probes[key].watched_s < seen.watched_s):
-                probes[key] = seen
+            if seen is not None and (
+                key not in probes or probes[key].use.watched_s < seen.watched_s
+            ):
+                probes[key] = Probe(seen, tenancy.tenant.request.params)
         return Knowledge(
             profiles=self.profiles,
             probes=probes,

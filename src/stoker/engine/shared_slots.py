@@ -36,6 +36,7 @@ class SharedSlots(msgspec.Struct, eq=False):
         state = self.sharing.slot_to_share(start.slots[0]) if len(start.slots) == 1 else None
         if state is None:
             return self.claim(demand[start.job], start, now)
+        self._note_cap(demand, start.job)
         join = self.sharing.begin(state, demand.candidate(start.job))
         return self._start(demand[start.job], join, now)
 
@@ -45,6 +46,9 @@ class SharedSlots(msgspec.Struct, eq=False):
         `begun` has the plan's ids of the jobs that start in this turn already.
         """
         waiting = [each for each in demand.candidates if each.slots and each.id not in begun]
+        for each in waiting:
+            if each.share is not None:
+                self._note_cap(demand, each.id)
         launches: list[Launch] = []
         for join in self.sharing.join(waiting, now):
             launch = self._start(demand[join.candidate.id], join, now)
@@ -52,6 +56,11 @@ class SharedSlots(msgspec.Struct, eq=False):
                 return launches, False
             launches.append(launch)
         return launches, True
+
+    def _note_cap(self, demand: Candidates, job: int) -> None:
+        cap = self.torch_memory_cap
+        if cap is not None:
+            self.sharing.note_cap(job, lambda: cap.is_possible(demand[job]))
 
     def _start(self, entry: QueueEntry, join: Join, now: float) -> Launch | None:
         state = self.shared_slot_on(join.state)

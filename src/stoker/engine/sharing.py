@@ -11,7 +11,8 @@ from stoker.core.job import Outcome
 from stoker.core.planner import FORCED, Candidate
 from stoker.core.sharing.admission import why_below
 from stoker.core.sharing.packing import pack, reservation_on, sm_of, tenant_of, why_not
-from stoker.core.sharing.profile import Profile, mask
+from stoker.core.sharing.parameters import CommandFacts, Params, template_of
+from stoker.core.sharing.profile import Profile
 from stoker.core.sharing.request import ShareRequest
 from stoker.core.sharing.reservation import MemoryReservation
 from stoker.core.sharing.rules import NEVER, Mode, Share, SharingRules, parse_share
@@ -29,8 +30,8 @@ from stoker.store.sharing_records import Reserved, SharingRecords
 _REVIEW_S = 2.0
 _KINDS_REMEMBERED = 4096
 
-KindOf = Callable[[Candidate], tuple[list[str], str, str | None]]
-"""Returns the words of a job's command, its working folder, and the folder of its run, if it has one."""
+KindOf = Callable[[Candidate], CommandFacts]
+"""Returns what tells the kind of a job."""
 
 
 class Join(msgspec.Struct, frozen=True):
@@ -64,7 +65,8 @@ class Sharing:
         self._records = records
         self._kind_of = kind_of
         self._clock = clock
-        self._kinds: dict[int, str] = {}
+        self._kinds: dict[int, tuple[str, Params]] = {}
+        self._can_be_capped: dict[int, bool] = {}
         self._waiting_since: dict[int, float] = {}
         self._lacked_memory_at: float | None = None  # when thresholds last kept a job off a GPU
         self.load()
@@ -159,13 +161,16 @@ class Sharing:
     def request_of(self, candidate: Candidate) -> ShareRequest:
         """What a waiting job asks for."""
         need = self.needs.by_job.get(candidate.id)
+        kind, params = ("", ()) if candidate.share is None else self._kind(candidate)
         allowed = None
         if candidate.allowed is not None:
             states = [self._slot_table.states[index] for index in candidate.allowed]
             allowed = frozenset(key for state in states for key in state.slot.keys)
         return ShareRequest(
             job=candidate.id,
-            kind="" if candidate.share is None else self._kind(candidate),
+            kind=kind,
+            params=params,
+            can_be_capped=self._can_be_capped.get(candidate.id, False),
             share=_share_of(candidate),
             declared_bytes=candidate.gpu_mem,
             need_bytes=need.bytes if need else None,
@@ -187,21 +192,33 @@ class Sharing:
 
     def profile_of(self, candidate: Candidate) -> Profile:
         """The profile of a job's kind on the GPU model on which most runs of it have finished."""
-        kind = self._kind(candidate)
+        kind, _params = self._kind(candidate)
         models = dict.fromkeys(model.name for model in self.gpus.models().values())
         found = [self.gpus.profiles.get((kind, model), Profile()) for model in models]
         return max(found, key=lambda profile: profile.finished, default=Profile())
 
-    def _kind(self, candidate: Candidate) -> str:
-        kind = self._kinds.get(candidate.id)
-        if kind is None:
-            words, cwd, run_dir = self._kind_of(candidate)
-            text = f"{cwd}\0{mask(words, run_dir)}".encode("utf-8", "surrogateescape")
-            kind = hashlib.sha256(text).hexdigest()[:24]
+    def params_of(self, candidate: Candidate) -> Params:
+        """The numeric parameters of a job that may share."""
+        return self._kind(candidate)[1]
+
+    def _kind(self, candidate: Candidate) -> tuple[str, Params]:
+        """The kind of a job and its parameters."""
+        known = self._kinds.get(candidate.id)
+        if known is None:
+            template = template_of(self._kind_of(candidate))
+            text = template.text.encode("utf-8", "surrogateescape")
+            digest = hashlib.sha256(text).hexdigest()[:24]
             if len(self._kinds) >= _KINDS_REMEMBERED:
                 self._kinds.clear()
-            self._kinds[candidate.id] = kind
-        return kind
+            known = self._kinds[candidate.id] = (digest, template.params)
+        return known
+
+    def note_cap(self, job: int, can_be_capped: Callable[[], bool]) -> None:
+        """Note whether a job keeps to the memory that is reserved for it; asks once for each job."""
+        if job not in self._can_be_capped:
+            if len(self._can_be_capped) >= _KINDS_REMEMBERED:
+                self._can_be_capped.clear()
+            self._can_be_capped[job] = can_be_capped()
 
     def begin(self, state: SlotState, candidate: Candidate) -> Join:
         """Let a job start on a GPU without jobs, where others may join it."""
@@ -275,7 +292,10 @@ class Sharing:
             crowd = tenancy.tenant_s / tenancy_s
             # Not since its claim: it may have waited for a warm worker to import.
             took_s = now - running.begun - running.paused_s
-            self.gpus.learn(tenancy, lambda known: known.learn(use, took_s, crowd, self.rules))
+            params = tenancy.tenant.request.params
+            self.gpus.learn(
+                tenancy, lambda known: known.learn(use, took_s, crowd, self.rules, params)
+            )
 
     def view(self, state: SlotState) -> SharedGpu | None:
         """A GPU that is or can be shared, as it is now."""

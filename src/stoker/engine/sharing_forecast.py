@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import msgspec
 
 from stoker.core.planner import Candidate
+from stoker.core.sharing.parameters import Params
 from stoker.core.sharing.profile import Profile
-from stoker.core.sharing.rules import NEVER, parse_share
+from stoker.core.sharing.rules import NEVER
 from stoker.engine.sharing import Sharing
 from stoker.engine.slots import SlotTable
 from stoker.simulator.simulation import Contender, Simulation
@@ -38,7 +39,9 @@ class Forecast:
 
     def lone_s(self, candidate: Candidate) -> float | None:
         """How long a job takes alone on a GPU; None if no job of its kind has run alone."""
-        return None if candidate.share is None else self._profile(candidate).lone_s
+        if candidate.share is None:
+            return None
+        return self._profile(candidate).seconds_for(self._sharing.params_of(candidate))
 
     def seconds(self, jobs: Sequence[Expected]) -> float:
         """In how many seconds all jobs are over. Running jobs come first, then the queue in its order."""
@@ -55,11 +58,15 @@ class Forecast:
         candidate = job.candidate
         profile = Profile()
         kind, share = "", NEVER
+        params: Params = ()
         if candidate.share is not None and candidate.slots == 1:
-            kind, share = self._sharing.request_of(candidate).kind, parse_share(candidate.share)
+            request = self._sharing.request_of(candidate)
+            kind, params, share = request.kind, request.params, request.share
             profile = known[kind] = self._profile(candidate)
         # A job of an unknown kind is taken to need a whole GPU.
-        held = max(profile.peaks, default=candidate.gpu_mem or machine.mem_bytes)
+        found = profile.peak_for(params)
+        held = int(found.value) if found is not None else max(profile.peaks, default=None)
+        held = held or candidate.gpu_mem or machine.mem_bytes
         load = profile.sm_load
         work = Work(
             arrival_s=0.0,
@@ -67,6 +74,7 @@ class Forecast:
             memory=((0.0, min(held, machine.mem_bytes)),),
             sm=min(1.0, self._sharing.rules.unknown_sm if load is None else load),
             kind=kind,
+            params=params,
             share=share,
             declared_bytes=candidate.gpu_mem if share != NEVER else None,
         )

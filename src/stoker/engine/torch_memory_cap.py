@@ -31,6 +31,11 @@ class TorchMemoryCap:
     def __init__(self, surroundings: Surroundings) -> None:
         self._surroundings = surroundings
 
+    def is_possible(self, entry: QueueEntry) -> bool:
+        """Whether a job can be capped when it starts."""
+        words, env = self._surroundings(entry)
+        return words is not None and is_python(words[0]) and has_cap(words[0], env)
+
     def cap(self, launch: Launch, entry: QueueEntry, share: float) -> Launch | None:
         """The launch with at most this share of its GPU's memory; None if it cannot be capped.
 

@@ -215,6 +215,16 @@ class Nvml:
             lost=False,
         )
 
+    def used_bytes(self, gpu: Gpu) -> int | None:
+        """Return the memory in use on a GPU; None if it is lost. Costs some ten microseconds."""
+        with self._lock:
+            handle = self._handles.get(gpu.uuid)
+            try:
+                memory = None if handle is None else self._memory(handle)
+            except self._lib.NVMLError:
+                return None
+        return memory.used if memory else None
+
     def sm_by_pid(self, gpu: Gpu, since_us: int) -> dict[int, int] | None:
         """Return the percentage of a GPU that each process used since then; None if unsupported."""
         with self._lock:

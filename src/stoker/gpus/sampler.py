@@ -17,6 +17,8 @@ from stoker.gpus.process_census import OwnerOf, ProcessCensus, ProcessCount
 from stoker.gpus.usage_meter import UsageMeter
 
 _NEW_S = 60.0
+_PEEK_S = 0.05
+_LEAST_PAUSE_S = 0.5  # between two samples because of new attempts
 _SETTLED_S = 600.0
 _HISTORY = 300
 _KEPT = 64  # ended attempts; each takes some 30 kB
@@ -33,8 +35,9 @@ class Sampler(threading.Thread):
 
     `awaits` tells whether a job runs or starts on a GPU: if not, a process there that /proc does not show is
     foreign. `look` is the last sample. `changed` is called from this thread when the processes on a GPU
-    changed, and `renewed` when GPUs were added or removed. Memory is read every second. The process list,
-    which takes the driver milliseconds, is read every second only while a job is new.
+    changed, and `renewed` when GPUs were added or removed. Memory is read every second, and twenty times a
+    second while a new job is alone on its GPU: a run that computes for half a second shows its peak. The
+    process list, which takes the driver milliseconds, is read every second only while a job is new.
     """
 
     def __init__(
@@ -75,6 +78,8 @@ class Sampler(threading.Thread):
         self._sm_pct: dict[str, dict[int, int] | None] = {}
         self._list_at_s: dict[str, float] = {}
         self._listed_us: dict[str, int] = {}
+        self._surges: dict[str, int] = {}  # the most memory seen on a GPU since its last reading
+        self._lone: dict[str, str] = {}  # GPUs with one new attempt
         self._shown: object = None
         self._nudged = threading.Event()
         self._answered = threading.Condition()
@@ -92,7 +97,7 @@ class Sampler(threading.Thread):
                 self._answered.notify_all()
             if self._renewal is not None:
                 self._renewal.follow(self.latest)
-            self._nudged.wait(self._releases.pause_s(self._period_s))
+            self._pause(self._releases.pause_s(self._period_s))
 
     def stop(self) -> None:
         """End the thread. Returns when it has ended, or after a second if the driver hangs."""
@@ -110,11 +115,60 @@ class Sampler(threading.Thread):
             self._nudged.set()
             return self._answered.wait_for(lambda: self._answers >= asked, timeout_s)
 
+    def _pause(self, pause_s: float) -> None:
+        """Wait for the next sample. Until then, look at the memory of GPUs with a new attempt."""
+        began_s = time.monotonic()
+        while (left_s := began_s + pause_s - time.monotonic()) > 0 and not self._stopping:
+            wants_peeks = bool(self._lone) or not self._meters
+            if self._nudged.wait(min(left_s, _PEEK_S) if wants_peeks else left_s):
+                return
+            self.peek()
+            has_new = any(key not in self._meters for key in self._subjects())
+            if has_new and time.monotonic() - began_s >= _LEAST_PAUSE_S:
+                return
+
+    def peek(self) -> None:
+        """Read the memory of GPUs with one new attempt, and keep the largest figure."""
+        for gpu in self._nvml.gpus():
+            if gpu.uuid in self._lone:
+                used = self._nvml.used_bytes(gpu)
+                if used is not None and used > self._surges.get(gpu.uuid, 0):
+                    self._surges[gpu.uuid] = used
+
+    def _note_surges(self, key: str, meter: UsageMeter) -> None:
+        """Add the memory that an attempt held between two samples to its peak."""
+        for gpu_key in [gpu for gpu, attempt in list(self._lone.items()) if attempt == key]:
+            surge, count = self._surges.get(gpu_key), self._counts.get(gpu_key)
+            if surge is None or count is None or count.foreigners:
+                continue
+            listed = count.mem_bytes(key) if count.sight is Sight.PROCESSES else 0
+            before = self._listed_bytes.get(gpu_key) if listed else self._idle_bytes.get(gpu_key)
+            if before is not None and surge > before:
+                meter.note_peak(self._clock(), listed + surge - before)
+
+    def _note_lone(self, subjects: Mapping[str, tuple[str, ...]]) -> None:
+        """Find the GPUs with one attempt, which is new."""
+        there: dict[str, list[str]] = {}
+        for key, gpu_keys in subjects.items():
+            for gpu_key in gpu_keys:
+                there.setdefault(gpu_key, []).append(key)
+        self._lone = {
+            gpu_key: keys[0]
+            for gpu_key, keys in there.items()
+            if len(keys) == 1 and self._is_new(keys[0])
+        }
+        self._surges.clear()
+
+    def _is_new(self, key: str) -> bool:
+        meter = self._meters.get(key)  # None if the attempt has just ended
+        return meter is not None and meter.watched_s < _NEW_S
+
     def take(self, key: str) -> AttemptUse | None:
         """Return what an ended attempt used, and wait for its memory to be released."""
         meter = self._meters.pop(key, None)
         if meter is None:
             return None
+        self._note_surges(key, meter)
         self._ended[key] = meter
         if len(self._ended) > _KEPT:
             del self._ended[next(iter(self._ended))]
@@ -158,6 +212,7 @@ class Sampler(threading.Thread):
         self._settle_releases(now)
         self.census.forget_but(pid for count in self._counts.values() for pid in count.pids)
         jobs = self._measure(subjects, now)
+        self._note_lone(subjects)
         releasing = self._releases.gpus()
         uses = {gpu.uuid: self._use_of(gpu, now, gpu.uuid in releasing) for gpu in gpus}
         self.look = Look(now, uses, jobs)
@@ -234,6 +289,7 @@ class Sampler(threading.Thread):
                 self._sm_of(key, gpu_keys, alone),
                 alone=alone,
             )
+            self._note_surges(key, meter)
             jobs[key] = meter.now()
         for gone in self._meters.keys() - subjects.keys():
             self._meters.pop(gone, None)

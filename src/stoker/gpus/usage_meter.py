@@ -40,15 +40,24 @@ class UsageMeter:
         self._mem_bytes, self._sm_pct = mem_bytes, sm_pct
         most = None if mem_bytes is None else max(mem_bytes.values(), default=0)
         if most is not None:
-            if self._peak_bytes is None or most > self._peak_bytes * _RISE:
-                self._rose_s = at_s
-            self._peak_bytes = max(most, self._peak_bytes or 0)
+            self.note_peak(at_s, most)
             self._mem_sum += most
             self._mem_count += 1
         if sm_pct is not None:
             self._sm_sum += sm_pct
             self._sm_steps[min(_STEPS - 1, round(sm_pct / _STEP_PCT))] += 1
         self.history.append((at_s, most, sm_pct))
+
+    def note_peak(self, at_s: float, mem_bytes: int) -> None:
+        """Note memory that was seen on one GPU, also between two samples."""
+        if self._peak_bytes is None or mem_bytes > self._peak_bytes * _RISE:
+            self._rose_s = at_s
+        self._peak_bytes = max(mem_bytes, self._peak_bytes or 0)
+
+    @property
+    def watched_s(self) -> float:
+        """Seconds between the first sample and the last."""
+        return self._last_s - self._begun_s
 
     @property
     def mem_bytes(self) -> dict[str, int]:

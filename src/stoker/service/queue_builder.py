@@ -23,7 +23,7 @@ from stoker.engine.event_broadcast import Broadcast
 from stoker.engine.event_publisher import Publisher
 from stoker.engine.failure_limit import FailureLimit
 from stoker.engine.hooks import Hooks
-from stoker.engine.launch_spec import LaunchSpecs, run_folder, words_of
+from stoker.engine.launch_spec import LaunchSpecs, command_facts, run_folder
 from stoker.engine.mps import Mps
 from stoker.engine.preemption import Preemption
 from stoker.engine.retry_policy import JobPlaces
@@ -76,7 +76,7 @@ class _QueueBuilder:
         self.sharing = Sharing(
             self.slot_table,
             SharingRecords(sources.database),
-            lambda candidate: words_of(self.jobs, candidate.id),
+            lambda candidate: command_facts(self.jobs, candidate.id),
             sources.clock,
             self._allowed_of,
         )

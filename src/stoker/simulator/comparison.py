@@ -21,6 +21,7 @@ GPULIMIT = Contender(
 )
 OURS = Contender(name="stoker")
 PERFECT = Contender(name="all known", omniscient=True)
+ONE_NUMBER = Contender(name="one number", by_parameter=False)
 CONTENDERS = (EXCLUSIVE, GPULIMIT, OURS, PERFECT)
 
 

@@ -11,6 +11,7 @@ from stoker.core.sharing.overrun import Case, Remedy, judge_oom, raise_reservati
 from stoker.core.sharing.packing import Knowledge, Packing, pack, revise, sm_of, tenant_of
 from stoker.core.sharing.profile import Profile
 from stoker.core.sharing.request import ShareRequest
+from stoker.core.sharing.reservation import Probe, Source
 from stoker.core.sharing.rules import AUTO, Share, SharingRules
 from stoker.core.sharing.shared_gpu import SharedGpu, Tenant
 from stoker.core.usage import AttemptUse, JobUse
@@ -30,6 +31,7 @@ class Contender(msgspec.Struct, frozen=True, kw_only=True):
     rules: SharingRules = SharingRules()
     share: Share = AUTO
     omniscient: bool = False
+    by_parameter: bool = True  # memory is learned by parameter, not as one number for a kind
     recovers: bool = True  # a job that runs out of memory beside others is retried
     pace_s: float = 0.0  # time between two starts
 
@@ -41,6 +43,8 @@ class SimulatedOutcome(msgspec.Struct, frozen=True, kw_only=True):
     jobs: int
     ooms: int  # jobs that ran out of memory beside others
     lost: int  # jobs that never succeeded
+    learned: int = 0  # starts with a reservation that was learned
+    too_small: int = 0  # those of them that needed more
     mean_tenants: float
 
 
@@ -96,7 +100,7 @@ class Simulation:
         self._profiles = {(kind, _MODEL): profile for kind, profile in known.items()}
         self._failures: dict[int, int] = {}
         self._ooms = 0
-        self._lost = 0
+        self._lost = self._learned = self._too_small = 0
         self._may_start_at = 0.0
         self._wake_at: set[float] = set()
         self._tenant_seconds = self._busy_seconds = 0.0
@@ -114,6 +118,8 @@ class Simulation:
             jobs=len(self._works),
             ooms=self._ooms,
             lost=self._lost,
+            learned=self._learned,
+            too_small=self._too_small,
             mean_tenants=self._tenant_seconds / max(1e-9, self._busy_seconds),
         )
 
@@ -164,7 +170,8 @@ class Simulation:
         runs = self._runs[key]
         wanted = run.work.memory[run.step + 1][1]
         others = sum(other.held_bytes for other in runs if other is not run)
-        if wanted + others > self._machine.mem_bytes:
+        over_cap = run.tenant.capped and wanted > run.tenant.reserved_bytes
+        if over_cap or wanted + others > self._machine.mem_bytes:
             self._run_out(key, run, wanted)
             return
         run.step += 1
@@ -172,6 +179,7 @@ class Simulation:
         if run.held_bytes > run.tenant.reserved_bytes:
             run.outgrew_at = self._now
         self._wake(self._rules.flat_s)
+        self._wake(self._rules.ramp_flat_s)
 
     def _run_out(self, key: str, run: _Run, wanted: int) -> None:
         """Handle a job that found no memory: it waits again as the policy says, or is lost."""
@@ -185,6 +193,7 @@ class Simulation:
         case = Case(
             reserved_bytes=run.tenant.reserved_bytes,
             shared=shared,
+            capped=run.tenant.capped,
             total_bytes=total,
             largest_bytes=total,
             figures=OomFigures(tried_bytes=wanted - run.held_bytes, own_bytes=run.held_bytes),
@@ -195,8 +204,9 @@ class Simulation:
             self._lost += 1
             return
         key_of = (request.kind, _MODEL)
-        known = self._profiles.get(key_of, Profile())
-        self._profiles[key_of] = known.suffer_oom(self._now, self._rules)
+        if not run.tenant.trial:
+            known = self._profiles.get(key_of, Profile())
+            self._profiles[key_of] = known.suffer_oom(self._now, self._rules)
         again = msgspec.structs.replace(
             request, need_bytes=verdict.need_bytes, alone=verdict.remedy is Remedy.ALONE
         )
@@ -215,7 +225,8 @@ class Simulation:
         key = (run.work.kind, _MODEL)
         tenants = run.tenant_seconds / took_s
         known = self._profiles.get(key, Profile())
-        self._profiles[key] = known.learn(use, took_s, tenants, self._rules)
+        params = run.work.params if self._contender.by_parameter else ()
+        self._profiles[key] = known.learn(use, took_s, tenants, self._rules, params)
 
     def _arrive(self) -> None:
         while (
@@ -232,6 +243,8 @@ class Simulation:
                 ShareRequest(
                     job=number,
                     kind=kind,
+                    params=work.params if self._contender.by_parameter else (),
+                    can_be_capped=work.can_be_capped,
                     share=work.share or self._contender.share,
                     declared_bytes=declared,
                     since_s=self._now,
@@ -254,10 +267,16 @@ class Simulation:
             request = by_number[joining.job]
             gpu = self._view(joining.gpu)
             tenant = tenant_of(request, gpu, joining.reservation, known, self._rules)
+            capped = request.can_be_capped and joining.reservation.can_be_capped
+            tenant = msgspec.structs.replace(tenant, capped=capped)
             run = _Run(request.job, self._works[request.job], tenant, self._now)
             self._runs[joining.gpu].append(run)
+            if joining.reservation.source is Source.LEARNED:
+                self._learned += 1
+                self._too_small += run.work.peak_bytes > joining.reservation.bytes
             if tenant.cold:
                 self._wake(self._rules.probe_s)
+            self._wake(self._rules.ramp_flat_s)
         if started:
             self._waiting = [request for request in self._waiting if request.job not in started]
             self._set_rates()
@@ -275,12 +294,12 @@ class Simulation:
         return Packing((), {})
 
     def _knowledge(self) -> Knowledge:
-        probes: dict[tuple[str, str], JobUse] = {}
+        probes: dict[tuple[str, str], Probe] = {}
         for run in self._all():
             key = (run.work.kind, _MODEL)
             use = self._use_of(run)
-            if key not in probes or probes[key].watched_s < use.watched_s:
-                probes[key] = use
+            if key not in probes or probes[key].use.watched_s < use.watched_s:
+                probes[key] = Probe(use, run.tenant.request.params)
         return Knowledge(profiles=self._profiles, probes=probes, now_s=self._now, day_s=self._now)
 
     def _use_of(self, run: _Run) -> JobUse:
@@ -288,6 +307,7 @@ class Simulation:
             key=str(run.number),
             watched_s=self._now - run.begun,
             flat_s=self._now - run.grew_at,
+            sm_pct=run.work.sm * 100 if run.step or len(run.work.memory) == 1 else 0.0,
             so_far=AttemptUse(mem_peak_bytes=run.held_bytes, sm_mean_pct=run.work.sm * 100),
         )
 
@@ -302,7 +322,12 @@ class Simulation:
             used_bytes=sum(run.held_bytes for run in runs),
             frozen="a job there needs more than expected" if frozen else None,
             tenants=tuple(
-                msgspec.structs.replace(run.tenant, used_bytes=run.held_bytes, fresh=False)
+                msgspec.structs.replace(
+                    run.tenant,
+                    used_bytes=run.held_bytes,
+                    fresh=False,
+                    settled=self._use_of(run).has_settled(self._rules.ramp_flat_s),
+                )
                 for run in runs
             ),
         )

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from stoker.core.sharing.parameters import Params
 from stoker.core.sharing.rules import Share
 from stoker.core.size import parse_size
 from stoker.errors import UsageError
@@ -40,6 +41,8 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     memory: tuple[tuple[float, int], ...]
     sm: float
     kind: str
+    params: Params = ()
+    can_be_capped: bool = False
     share: Share | None = None
     declared_bytes: int | None = None
 
@@ -93,6 +96,7 @@ SWEEPS = 11
 RUNS = (24, 32)
 SUBMITTED_WITHIN_S = 1800.0
 _PEAK_SPREAD = 0.03  # spread of a run's peak around that of its sweep
+_SIZE_SPREAD = 0.01  # the same for runs with equal parameters
 _TIME_SPREAD = 0.20
 _CONTEXT_BYTES = 450 << 20
 _WARM_UP = (0.01, 0.05)
@@ -129,6 +133,41 @@ def _sweep(dice: random.Random, sort: Sort, number: int, machine: Machine) -> It
             memory=tuple(memory),
             sm=min(1.0, sm * dice.uniform(0.95, 1.05)),
             kind=f"{sort.name} {number}",
+        )
+
+
+def draw_sizes(seed: int, machine: Machine, sweeps: int = SWEEPS) -> list[Work]:
+    """Draw sweeps over batch size, width and learning rate: their memory follows the first two.
+
+    The jobs keep to a memory cap, as torch does.
+    """
+    dice = random.Random(seed)
+    count = max(1, round(sweeps * machine.gpus / 4))
+    works = [work for number in range(count) for work in _sized_sweep(dice, number, machine)]
+    return sorted(works, key=lambda work: work.arrival_s)
+
+
+def _sized_sweep(dice: random.Random, number: int, machine: Machine) -> Iterable[Work]:
+    arrival_s = dice.uniform(0.0, SUBMITTED_WITHIN_S)
+    largest = dice.uniform(0.05, 0.6) * machine.mem_bytes
+    sizes = [float(2**power) for power in range(3, 9)]
+    widths = dice.choice(([256.0], [128.0, 256.0], [128.0, 256.0, 512.0]))
+    per_unit = (largest - _CONTEXT_BYTES) / (max(sizes) * max(widths))
+    seconds = 60.0 * math.exp(dice.uniform(math.log(5), math.log(30)))
+    load = dice.uniform(0.2, 0.9)
+    for _ in range(dice.randint(*RUNS)):
+        size, width = dice.choice(sizes), dice.choice(widths)
+        rate = 10.0 ** dice.uniform(-4.0, -1.0)
+        part = size * width / (max(sizes) * max(widths))
+        held = int((_CONTEXT_BYTES + per_unit * size * width) * dice.gauss(1.0, _SIZE_SPREAD))
+        yield Work(
+            arrival_s=arrival_s,
+            duration_s=seconds * (0.3 + 0.7 * part) * math.exp(dice.gauss(0.0, 0.05)),
+            memory=((0.0, min(_CONTEXT_BYTES, held)), (dice.uniform(*_WARM_UP), held)),
+            sm=min(1.0, load * (0.3 + 0.7 * part)),
+            kind=f"sizes {number}",
+            params=(("batch_size", size), ("lr", rate), ("width", width)),
+            can_be_capped=True,
         )
 
 

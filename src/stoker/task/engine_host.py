@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from stoker.core.job import Outcome
 from stoker.core.planner import Candidate
+from stoker.core.sharing.parameters import CommandFacts
 from stoker.core.slot import Slot
 from stoker.engine.build import EngineParts, build_engine, make_foreground_sharing
 from stoker.engine.engine import Engine
@@ -103,7 +104,7 @@ class EngineHost:
             in_advance=opening.in_advance and opening.max_failures is None,
         )
 
-        def kind_of(candidate: Candidate) -> tuple[list[str], str, str | None]:
+        def kind_of(candidate: Candidate) -> CommandFacts:
             return self._commands.kind_of(self._queue.job(candidate.id))
 
         parts = EngineParts(

@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
+import msgspec
+
 from stoker.core.job import Attempt
+from stoker.core.sharing.parameters import CommandFacts
 from stoker.engine.attempt_starts import LaunchSpec
 from stoker.engine.launch_spec import share_memory
 from stoker.engine.queue import QueueEntry
@@ -31,10 +34,11 @@ class JobCommands:
         self._path = self.env.get("PATH", os.defpath)
         self._command_line = CommandLine(self.shell, self._path)
 
-    def kind_of(self, job: messages.Submit) -> tuple[list[str], str, str | None]:
-        """Return what identifies the kind of a job: its words, the current folder and its own folder."""
+    def kind_of(self, job: messages.Submit) -> CommandFacts:
+        """Return what tells the kind of a job."""
         folder = None if job.folder is None else os.fsdecode(job.folder)
-        return os.fsdecode(job.command).split(), self.cwd, folder
+        params = None if job.params is None else msgspec.json.decode(job.params)
+        return CommandFacts(os.fsdecode(job.command).split(), self.cwd, folder, params)
 
     def words_and_env(self, entry: QueueEntry) -> tuple[list[str] | None, Mapping[str, str]]:
         """Return the words of a job, None if only a shell knows them, and its whole environment."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from stoker.core.sharing.packing import Knowledge, pack, revise, why_not
-from stoker.core.sharing.profile import Profile, mask
+from stoker.core.sharing.parameters import mask
+from stoker.core.sharing.profile import Point, Profile
 from stoker.core.sharing.request import ShareRequest
-from stoker.core.sharing.reservation import Source, reservation_for
+from stoker.core.sharing.reservation import Probe, Source, reservation_for
 from stoker.core.sharing.rules import (
     AUTO,
     NEVER,
@@ -49,7 +51,8 @@ def knowledge(profile: Profile = KNOWN, **facts: Any) -> Knowledge:
 def room(
     request: ShareRequest, profile: Profile, probe: JobUse | None = None
 ) -> tuple[float, Source]:
-    found = reservation_for(request, gpu(), profile, probe, RULES, day_s=1000.0)
+    running = None if probe is None else Probe(probe)
+    found = reservation_for(request, gpu(), profile, running, RULES, day_s=1000.0)
     return round(found.bytes / GIB, 2), found.source
 
 
@@ -249,12 +252,13 @@ def test_a_template_is_a_command_without_its_varying_parts() -> None:
     two = mask(
         ["python", "t.py", "--lr", "0.05", "--out", "/r/lr=2,s-99ffab10"], "/r/lr=2,s-99ffab10"
     )
-    assert one == two == "python t.py --lr # --out @"
+    assert one.text == two.text == "python t.py --lr # --out @"
+    assert (one.params, two.params) == ((("lr", 1e-3),), (("lr", 0.05),))
     assert mask(["t", "--model", "vgg"]) != mask(["t", "--model", "vit"])
 
 
 def test_runs_that_carry_their_number_in_a_name_are_of_one_kind() -> None:
-    assert mask(["t", "--out", "run3", "20240101T1200"]) == "t --out run# #T#"
+    assert mask(["t", "--out", "run3", "20240101T1200"]).text == "t --out run# #T#"
 
 
 @pytest.mark.parametrize("text", ["auto", "never", "free", "always:4"])
@@ -272,3 +276,78 @@ def test_what_is_no_way_to_share_is_refused(text: str) -> None:
 
 def test_auto_is_the_default_mode() -> None:
     assert ShareRequest(job=1, kind="k").share is AUTO
+
+
+def sized(job: int, bs: int, **facts: Any) -> ShareRequest:
+    return ShareRequest(job=job, kind="k", params=(("bs", float(bs)),), **facts)
+
+
+def taught(*peaks: tuple[int, float]) -> Profile:
+    points = tuple(Point((("bs", float(bs)),), int(gib * GIB)) for bs, gib in peaks)
+    return Profile(peaks=tuple(each.peak_bytes for each in points), points=points, sm=(0.2,))
+
+
+def test_memory_is_reserved_by_parameter() -> None:
+    profile = taught((8, 1.0), (16, 1.5), (32, 2.5), (64, 4.5))
+    found = reservation_for(sized(1, 32), gpu(), profile, None, RULES, day_s=0.0)
+    assert found.source is Source.LEARNED
+    assert found.because == "2.5 GiB for bs=32, from 1 run"
+    assert found.bytes == int(2.5 * GIB * RULES.few_factor)
+    between = reservation_for(sized(1, 48), gpu(), profile, None, RULES, day_s=0.0)
+    assert 3.5 * GIB < between.bytes < 4.5 * GIB
+    assert between.because.endswith("GiB for bs=48, from 4 runs")
+
+
+def test_a_larger_run_that_cannot_be_capped_is_a_probe() -> None:
+    found = reservation_for(sized(1, 64), gpu(), taught((8, 1.0)), None, RULES, day_s=0.0)
+    assert found.source is Source.WHOLE
+
+
+def test_a_larger_run_that_can_be_capped_gets_a_cap_that_grows_with_its_size() -> None:
+    request = sized(1, 64, can_be_capped=True)
+    found = reservation_for(request, gpu(), taught((8, 1.0)), None, RULES, day_s=0.0)
+    assert (found.source, found.bytes) == (Source.TRIAL, int(8 * RULES.few_factor * GIB))
+    assert found.can_be_capped
+
+
+def computing(flat_s: float, sm_pct: float = 50.0) -> Probe:
+    seen = AttemptUse(mem_peak_bytes=2 * GIB)
+    return Probe(JobUse(key="1.1", watched_s=9, flat_s=flat_s, sm_pct=sm_pct, so_far=seen))
+
+
+@pytest.mark.parametrize(
+    ("probe", "source"),
+    [
+        (computing(2.0), Source.RAMP),
+        (computing(1.9), Source.WHOLE),
+        (computing(30.0, sm_pct=0.0), Source.WHOLE),
+    ],
+)
+def test_a_job_that_computes_with_flat_memory_lets_capped_ones_join(
+    probe: Probe, source: Source
+) -> None:
+    request = ShareRequest(job=2, kind="k", can_be_capped=True)
+    found = reservation_for(request, gpu(), Profile(), probe, RULES, day_s=0.0)
+    assert found.source is source
+
+
+def test_jobs_of_unknown_need_double() -> None:
+    known = Knowledge(profiles={}, probes={("k", "M"): computing(5.0)})
+    joined = []
+    for settled, fresh in ((1, 0), (1, 1), (2, 0), (2, 1), (2, 2)):
+        there = [tenant(n, 2.7, 2.0, settled=True) for n in range(settled)]
+        there += [tenant(10 + n, 2.7, 0.0) for n in range(fresh)]
+        request = ShareRequest(job=99, kind="k", can_be_capped=True)
+        joined.append(why_not(request, gpu(*there), known, RULES) is None)
+    assert joined == [True, False, True, True, False]
+
+
+def test_a_first_job_keeps_a_part_of_its_gpu_to_grow() -> None:
+    known = Knowledge(profiles={}, probes={("k", "M"): computing(5.0)})
+    first = msgspec.structs.replace(
+        tenant(1, 23.28, 2.0, cold=True),
+        request=ShareRequest(job=1, kind="k", can_be_capped=True),
+    )
+    revised = revise(first, gpu(first), known, RULES)
+    assert not revised.cold
+    assert revised.reserved_bytes == int(gpu().capacity(RULES) * RULES.ramp_share)

@@ -12,6 +12,7 @@ from stoker.core.sharing.overrun import Case, Remedy, judge_oom, raise_reservati
 from stoker.core.sharing.packing import Knowledge, pack, revise, tenant_of
 from stoker.core.sharing.profile import Profile
 from stoker.core.sharing.request import ShareRequest
+from stoker.core.sharing.reservation import Probe
 from stoker.core.sharing.rules import Share, SharingRules, parse_share
 from stoker.core.sharing.shared_gpu import SharedGpu, Tenant
 from stoker.core.usage import AttemptUse, JobUse
@@ -49,8 +50,13 @@ class Packed(RuleBasedStateMachine):
 
     def known(self) -> Knowledge:
         probes = {
-            (each.request.kind, "M"): JobUse(
-                key="", watched_s=200, flat_s=70, so_far=AttemptUse(mem_peak_bytes=each.used_bytes)
+            (each.request.kind, "M"): Probe(
+                JobUse(
+                    key="",
+                    watched_s=200,
+                    flat_s=70,
+                    so_far=AttemptUse(mem_peak_bytes=each.used_bytes),
+                )
             )
             for gpu in self.gpus.values()
             for each in gpu.tenants

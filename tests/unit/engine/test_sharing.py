@@ -99,9 +99,9 @@ def crowd(harness: Harness) -> dict[str, int]:
 
 
 def learn(harness: Harness, runs: int = 4) -> None:
-    """Let jobs of a kind run and end, so that its need is known."""
-    for _ in range(runs):
-        added = harness.add("train 1", share="auto")
+    """Let jobs of a kind run and end, so that its need is known, and that its number does not matter."""
+    for number in range(runs):
+        added = harness.add(f"train {number}", share="auto")
         harness.now += 60
         harness.end(f"{added.first}.1")
 

@@ -53,6 +53,10 @@ class Driver(Nvml):
             lost=False,
         )
 
+    def used_bytes(self, gpu: Gpu) -> int | None:
+        reading = self.update_usage(Reading(gpu))
+        return None if reading.lost else reading.mem_used_bytes
+
     def sm_by_pid(self, gpu: Gpu, since_us: int) -> dict[int, int] | None:
         return self.sm
 

@@ -567,3 +567,52 @@ def test_a_gpu_that_stays_lost_is_asked_for_less_and_less_often(
         now[0] += 1
 
     assert looked_at == [0, 4, 12, 28, 60, 120, 180]
+
+
+def test_memory_held_between_two_samples_counts_for_the_peak_of_a_new_lone_job(
+    scene: Scene,
+) -> None:
+    scene.pass_s(1)
+    scene.start("1.1", MINE, 0)
+    scene.pass_s(2)
+    scene.driver.held[GPU.uuid][MINE] = 3 * GIB
+    scene.sampler.peek()
+    scene.driver.held[GPU.uuid][MINE] = GIB
+    scene.pass_s(1)
+    use = scene.sampler.look.jobs["1.1"]
+    assert use.mem_bytes == {"GPU-0": GIB}
+    assert use.so_far.mem_peak_bytes == 3 * GIB
+
+
+def test_a_job_that_ends_between_two_samples_shows_its_peak(scene: Scene) -> None:
+    scene.pass_s(1)
+    scene.start("1.1", MINE, 0)
+    scene.pass_s(1)
+    scene.driver.held[GPU.uuid][MINE] = 3 * GIB
+    scene.sampler.peek()
+    use = scene.sampler.take("1.1")
+    assert use is not None
+    assert use.mem_peak_bytes == 3 * GIB
+
+
+def test_memory_between_two_samples_of_jobs_that_share_belongs_to_neither(scene: Scene) -> None:
+    scene.pass_s(1)
+    scene.start("1.1", MINE, GIB)
+    scene.start("2.1", YOURS, GIB)
+    scene.pass_s(1)
+    scene.driver.held[GPU.uuid][MINE] = 3 * GIB
+    scene.sampler.peek()
+    scene.driver.held[GPU.uuid][MINE] = GIB
+    scene.pass_s(1)
+    assert scene.sampler.look.jobs["2.1"].so_far.mem_peak_bytes == GIB
+
+
+def test_memory_of_foreign_processes_between_two_samples_is_not_the_job_s(scene: Scene) -> None:
+    scene.driver.held[GPU.uuid][YOURS] = GIB
+    scene.pass_s(1)
+    scene.start("1.1", MINE, GIB)
+    scene.pass_s(1)
+    scene.driver.held[GPU.uuid][YOURS] = 4 * GIB
+    scene.sampler.peek()
+    scene.pass_s(1)
+    assert scene.sampler.look.jobs["1.1"].so_far.mem_peak_bytes == GIB

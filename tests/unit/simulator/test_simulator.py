@@ -7,9 +7,17 @@ from pathlib import Path
 import pytest
 
 from stoker.errors import UsageError
-from stoker.simulator.comparison import EXCLUSIVE, GPULIMIT, OURS, PERFECT, compete, lower_bound_s
+from stoker.simulator.comparison import (
+    EXCLUSIVE,
+    GPULIMIT,
+    ONE_NUMBER,
+    OURS,
+    PERFECT,
+    compete,
+    lower_bound_s,
+)
 from stoker.simulator.simulation import Simulation
-from stoker.simulator.workload import Machine, Work, draw, read_trace, saturating_share
+from stoker.simulator.workload import Machine, Work, draw, draw_sizes, read_trace, saturating_share
 
 GIB = 1 << 30
 SMALL = Machine(4, 24 * GIB)
@@ -103,3 +111,13 @@ def test_a_trace_without_a_column_or_a_job_is_refused(tmp_path: Path) -> None:
     path.write_text("arrival_s,duration_s,memory,sm\n")
     with pytest.raises(UsageError, match="contains no job"):
         read_trace(str(path))
+
+
+def test_memory_learned_by_parameter_beats_one_number_for_a_kind() -> None:
+    machine = Machine(1, 140 * GIB)
+    contest = compete(draw_sizes(1, machine), machine, (EXCLUSIVE, ONE_NUMBER, OURS))
+    ours, one_number = contest.outcomes[OURS.name], contest.outcomes[ONE_NUMBER.name]
+    assert ours.makespan_s < 0.8 * one_number.makespan_s
+    assert ours.lost == 0
+    assert ours.learned > 20
+    assert ours.too_small <= 0.01 * ours.learned

@@ -48,14 +48,15 @@ ARGUMENTS = (
     arg("--memory", default="5G", metavar="MEM", help="that each holds (default: 5G)"),
     arg("--sm", type=float, default=0.3, metavar="X", help="of a GPU it keeps busy (default: 0.3)"),
     arg("--seeds", type=int, default=5, metavar="N", help="how many to draw (default: 5)"),
+    arg("--sizes", action="store_true", help="draw sweeps whose memory follows their parameters"),
     arg("--json", action="store_true", help="print JSON"),
 )
 
 
 def run(args: Args) -> int:
     """Simulate, and print a table for each machine."""
-    from stoker.simulator.comparison import compete
-    from stoker.simulator.workload import draw, read_trace
+    from stoker.simulator.comparison import CONTENDERS, ONE_NUMBER, compete
+    from stoker.simulator.workload import draw, draw_sizes, read_trace
 
     machines = [_machine(word) for word in args.gpus.split(",")]
     if args.trace is not None and args.runs is not None:
@@ -69,10 +70,12 @@ def run(args: Args) -> int:
         elif args.runs is not None:
             workloads = [_sweep(args)]
         else:
-            workloads = [draw(seed, machine) for seed in range(args.seeds)]
+            drawn = draw_sizes if args.sizes else draw
+            workloads = [drawn(seed, machine) for seed in range(args.seeds)]
         for works in workloads:
             _check_fit(works, machine)
-        found.append((machine, [compete(works, machine) for works in workloads]))
+        contenders = (*CONTENDERS, ONE_NUMBER) if args.sizes else CONTENDERS
+        found.append((machine, [compete(works, machine, contenders) for works in workloads]))
     if args.json:
         _print_json(found)
         return 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from stoker.core.sharing.request import ShareRequest
-from stoker.core.sharing.reservation import MemoryReservation
+from stoker.core.sharing.reservation import MemoryReservation, Source
 from stoker.core.sharing.rules import Mode, SharingRules
 from stoker.core.sharing.shared_gpu import SharedGpu
 from stoker.core.size import format_bytes
@@ -41,6 +41,7 @@ def refusal(
         _not_now(gpu, rules)
         or _too_many(request, gpu, rules)
         or _stranger(request, gpu, reservation, rules)
+        or _too_early(gpu, reservation)
         or _no_memory(request, gpu, reservation, rules)
         or _no_compute(request, gpu, load, rules)
         or _no_ram(rules, host_free)
@@ -82,6 +83,16 @@ def _stranger(
         some = "a job is" if len(gpu.tenants) == 1 else f"{len(gpu.tenants)} jobs are"
         return f"it needs {reservation.because}, and {some} there"
     return None
+
+
+def _too_early(gpu: SharedGpu, reservation: MemoryReservation) -> str | None:
+    """Let jobs of unknown need double: one joins for each job whose memory no longer grows."""
+    if reservation.source is not Source.RAMP:
+        return None
+    settled = sum(tenant.settled for tenant in gpu.tenants)
+    if len(gpu.tenants) < 2 * settled:
+        return None
+    return "its need is not known yet, and the memory of the last jobs there is still growing"
 
 
 def _no_memory(

@@ -13,10 +13,9 @@ import msgspec
 from stoker.core.sharing.admission import Load, refusal
 from stoker.core.sharing.profile import Profile
 from stoker.core.sharing.request import ShareRequest
-from stoker.core.sharing.reservation import MemoryReservation, Source, reservation_for
+from stoker.core.sharing.reservation import MemoryReservation, Probe, Source, reservation_for
 from stoker.core.sharing.rules import Mode, SharingRules
 from stoker.core.sharing.shared_gpu import SharedGpu, Tenant
-from stoker.core.usage import JobUse
 
 _UNKNOWN = Profile()
 
@@ -28,7 +27,7 @@ class Knowledge(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     profiles: Mapping[tuple[str, str], Profile]
-    probes: Mapping[tuple[str, str], JobUse]
+    probes: Mapping[tuple[str, str], Probe]
     host_free: float | None = None
     now_s: float = 0.0
     day_s: float = 0.0
@@ -69,6 +68,7 @@ def tenant_of(
         brief=profile.is_brief(rules),
         cold=reservation.is_whole or reservation.source is Source.NONE,
         fresh=True,
+        trial=reservation.is_trial,
         most=_least(request.share.most, profile.most),
     )
 
@@ -97,6 +97,9 @@ def revise(tenant: Tenant, gpu: SharedGpu, known: Knowledge, rules: SharingRules
     if reservation.is_whole:
         return tenant
     seen = int(tenant.used_bytes * rules.learned_factor)
+    if reservation.is_trial:
+        # Nothing caps this tenant, and it may still grow.
+        seen = max(seen, int(gpu.capacity(rules) * rules.ramp_share))
     bytes_ = min(max(reservation.bytes, seen), tenant.reserved_bytes)
     return msgspec.structs.replace(tenant, reserved_bytes=bytes_, cold=False)
 
@@ -128,14 +131,7 @@ def pack(
     for request in requests:
         if len(kept) == len(there):
             break
-        alike = (
-            request.kind,
-            request.share,
-            request.declared_bytes,
-            request.need_bytes,
-            request.alone,
-            request.allowed,
-        )
+        alike = _alike(request, there.values(), known, rules)
         if alike in refused:
             continue
         open_to = [
@@ -159,6 +155,23 @@ def pack(
             if best is not None:
                 kept[best.key] = request.job
     return Packing(tuple(joinings), kept)
+
+
+def _alike(
+    request: ShareRequest, gpus: Iterable[SharedGpu], known: Knowledge, rules: SharingRules
+) -> tuple[object, ...]:
+    """Return what decides whether a job starts: if one is refused, jobs that are alike are refused too."""
+    sizes = {(gpu.model, gpu.capacity(rules)): gpu for gpu in gpus}
+    needs = [reservation_on(request, gpu, known, rules).bytes for gpu in sizes.values()]
+    return (
+        request.kind,
+        request.share,
+        request.declared_bytes,
+        request.need_bytes,
+        request.alone,
+        request.allowed,
+        *needs,
+    )
 
 
 def _preference(gpu: SharedGpu, rules: SharingRules) -> tuple[bool, float, int]:

@@ -2,49 +2,46 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import TypeVar
 
 import msgspec
 
+from stoker.core.sharing.estimate import Estimate, estimate
+from stoker.core.sharing.parameters import Params
 from stoker.core.sharing.rules import SharingRules
 from stoker.core.usage import AttemptUse
 
 T = TypeVar("T")
 _REMEMBERED = 20
+_POINTS = 32
 _COMPARED = 3
 _BELIEVED = 10  # a run that held no memory in this many samples is taken to need none
 _MOST_BUMP = 2.0
 _CALM = 0.9  # factor on the excess of `bump` after each successful run
 _OOM_WINDOW_S = 600.0
 _EXCLUSIVE_S = 3600.0
-_HASH = re.compile(r"\b(?=[0-9a-f]*\d)[0-9a-f]{8,}\b")
-_NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
 
 
-def mask(words: Sequence[str], run_dir: str | None = None) -> str:
-    """Return a command's template: its words without what varies from run to run.
+class Point(msgspec.Struct, frozen=True, array_like=True):
+    """What runs with certain parameters have shown: peak memory, and run time alone on a GPU."""
 
-    Numbers, hashes and the run's own folder are masked. Numbers in names are masked too: `run3` and `run4`
-    are far more often two runs of one kind than two kinds. Where they are two kinds, as with `resnet18` and
-    `resnet152`, the largest peak of both is reserved.
-    """
-    text = " ".join(words)
-    if run_dir:
-        text = text.replace(run_dir, "@")
-    return _NUMBER.sub("#", _HASH.sub("#", text))
+    params: Params
+    peak_bytes: int
+    alone_s: float | None = None
 
 
 class Profile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What the last runs of one kind have shown.
 
-    `packed` has, for runs that shared their GPU, the mean number of jobs there and the run time. `ooms` has
-    the Unix times at which a run found no memory beside others: Unix time survives a reboot.
+    `points` has one entry for each set of parameters. `packed` has, for runs that shared their GPU, the mean
+    number of jobs there and the run time. `ooms` has the Unix times at which a run found no memory beside
+    others: Unix time survives a reboot.
     """
 
     peaks: tuple[int, ...] = ()
+    points: tuple[Point, ...] = ()
     sm: tuple[float, ...] = ()
     alone_s: tuple[float, ...] = ()
     packed: tuple[tuple[float, float], ...] = ()
@@ -71,23 +68,55 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """Whether runs of this kind are known to be short."""
         return self.lone_s is not None and self.lone_s < rules.brief_s
 
-    def learn(self, use: AttemptUse, took_s: float, tenants: float, rules: SharingRules) -> Profile:
+    def peak_for(self, params: Params) -> Estimate | None:
+        """Return the peak memory of a run with these parameters; None if the runs do not tell."""
+        seen = tuple((each.params, float(each.peak_bytes)) for each in self.points)
+        return estimate(seen, params)
+
+    def seconds_for(self, params: Params) -> float | None:
+        """Return the run time alone on a GPU with these parameters; without them, that of all runs."""
+        seen = tuple((each.params, each.alone_s) for each in self.points if each.alone_s)
+        found = estimate(seen, params)
+        return self.lone_s if found is None else found.value
+
+    def learn(
+        self,
+        use: AttemptUse,
+        took_s: float,
+        tenants: float,
+        rules: SharingRules,
+        params: Params = (),
+    ) -> Profile:
         """Add a successful run that shared its GPU with `tenants` jobs on average, itself included."""
-        if use.mem_peak_bytes is None or (not use.mem_peak_bytes and use.samples < _BELIEVED):
-            return self  # the run may have ended before the sampler saw it use memory
         alone = use.alone
+        if use.mem_peak_bytes is None or (
+            not use.mem_peak_bytes and not (alone and use.samples >= _BELIEVED)
+        ):
+            return self  # the run may have ended before the sampler saw it use memory
         sm = self.sm
         if use.load is not None and (alone or not sm):
             sm = _last(sm, use.load)
         learned = msgspec.structs.replace(
             self,
             peaks=_last(self.peaks, use.mem_peak_bytes),
+            points=self._with_point(params, use.mem_peak_bytes, took_s if alone else None),
             sm=sm,
             alone_s=_last(self.alone_s, took_s) if alone else self.alone_s,
             packed=self.packed if alone else _last(self.packed, (tenants, took_s)),
             bump=1.0 + (self.bump - 1.0) * _CALM,
         )
         return learned if alone else learned._heed_gain(rules)
+
+    def _with_point(
+        self, params: Params, peak_bytes: int, alone_s: float | None
+    ) -> tuple[Point, ...]:
+        """Return the points with one more run. Of runs with equal parameters, the last counts most."""
+        before = next((each for each in self.points if each.params == params), None)
+        if before is not None:
+            peak_bytes = max(peak_bytes, (before.peak_bytes + peak_bytes) // 2)
+            alone_s = before.alone_s if alone_s is None else alone_s
+        kept = [each for each in self.points if each is not before]
+        return (*kept, Point(params, peak_bytes, alone_s))[-_POINTS:]
 
     def _heed_gain(self, rules: SharingRules) -> Profile:
         """Admit fewer jobs of this kind at a time if sharing brought no gain."""

@@ -74,6 +74,10 @@ class SharingRules(msgspec.Struct, frozen=True, kw_only=True):
     probe_factor: float = 1.55
     probe_s: float = 120.0
     flat_s: float = 60.0
+    ramp_flat_s: float = (
+        2.0  # a job that computes with flat memory for so long lets capped ones join
+    )
+    ramp_share: float = 0.25  # of a GPU: the least that such a job keeps, for it may still grow
     oom_factor: float = 1.25
     least_gain: float = 1.05
     patience_s: float = 60.0

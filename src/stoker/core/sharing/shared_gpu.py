@@ -12,7 +12,8 @@ class Tenant(msgspec.Struct, frozen=True, kw_only=True):
     """A job on a GPU: what is reserved for it, and what it has shown.
 
     A tenant is cold while its need is unknown: then it has the whole GPU. A capped tenant cannot take more
-    than its reservation; others can, and `overrun` deals with them.
+    than its reservation; others can, and `overrun` deals with them. A tenant on trial got its reservation
+    from runs with other parameters. A settled one holds memory and has not grown for a while.
     """
 
     request: ShareRequest
@@ -23,6 +24,8 @@ class Tenant(msgspec.Struct, frozen=True, kw_only=True):
     capped: bool = False
     brief: bool = False  # runs of its kind are short
     fresh: bool = False  # admitted just now: its use is not measured yet
+    trial: bool = False
+    settled: bool = False
     most: int | None = None
 
     @property
