@@ -22,6 +22,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("kind", choices=[*TRAININGS, "calibrate"])
     parser.add_argument("amount", type=float, help="steps; of calibrate, seconds")
+    parser.add_argument("--lr", type=float, default=0.01, help="learning rate")
     parser.add_argument("--gib", type=float, default=0.0, help="memory that is held besides")
     args = parser.parse_args()
     import torch
@@ -32,7 +33,7 @@ def main() -> int:
         print(json.dumps({kind: max(1, int(s * args.amount)) for kind, s in speeds.items()}))
         return 0
     held = [torch.empty(2**28, device="cuda") for _ in range(int(args.gib))]
-    step = TRAININGS[args.kind](torch)
+    step = TRAININGS[args.kind](torch, args.lr)
     for _ in range(int(args.amount)):
         step()
     torch.cuda.synchronize()
@@ -54,9 +55,9 @@ def _steps_per_s(torch: Any, kind: str) -> float:
     return steps / (time.monotonic() - began)
 
 
-def _make_step(torch: Any, model: Any, shape: tuple[int, ...]) -> Any:
+def _make_step(torch: Any, model: Any, shape: tuple[int, ...], rate: float) -> Any:
     model = model.cuda()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    optimizer = torch.optim.SGD(model.parameters(), lr=rate)
     batch = torch.randn(*shape, device="cuda")
     labels = torch.randint(0, 10, shape[:1], device="cuda")
 
@@ -68,24 +69,24 @@ def _make_step(torch: Any, model: Any, shape: tuple[int, ...]) -> Any:
     return step
 
 
-def mlp(torch: Any) -> Any:
+def mlp(torch: Any, rate: float = 0.01) -> Any:
     """Three thin layers: the GPU mostly waits for the CPU."""
     nn = torch.nn
     layers = [nn.Linear(784, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10)]
-    return _make_step(torch, nn.Sequential(*layers), (256, 784))
+    return _make_step(torch, nn.Sequential(*layers), (256, 784), rate)
 
 
-def cnn(torch: Any) -> Any:
+def cnn(torch: Any, rate: float = 0.01) -> Any:
     """Six convolutions over small images: the GPU is at work for a good part of the time."""
     nn = torch.nn
     layers: list[Any] = [nn.Conv2d(3, 64, 3, padding=1), nn.ReLU()]
     for _ in range(5):
         layers += [nn.Conv2d(64, 64, 3, padding=1), nn.BatchNorm2d(64), nn.ReLU()]
     layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10)]
-    return _make_step(torch, nn.Sequential(*layers), (64, 3, 32, 32))
+    return _make_step(torch, nn.Sequential(*layers), (64, 3, 32, 32), rate)
 
 
-def saturating(torch: Any) -> Any:
+def saturating(torch: Any, _rate: float = 0.01) -> Any:
     """Products of large matrices: nothing is left for others."""
     left = torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16)
     out = torch.empty_like(left)
