@@ -51,7 +51,7 @@ SIZES = (8, 16, 32, 64, 128, 256)
 WORKLOADS = (
     Workload(
         "lm",
-        "gpu_models.py lm",
+        "gpu_lm.py",
         "lr",
         _rates(12, 0.001),
         _rates(12, 0.003),
@@ -61,7 +61,7 @@ WORKLOADS = (
     ),
     Workload(
         "sizes",
-        "gpu_models.py lm",
+        "gpu_lm.py",
         "bs",
         SIZES,
         (8, 24, 48, 96, 192, 256),
@@ -88,7 +88,7 @@ WORKLOADS = (
     ),
     Workload(
         "jax",
-        "gpu_models.py jax --steps 3000",
+        "gpu_jax.py",
         "lr",
         _rates(8, 0.001),
         _rates(8, 0.003),
@@ -156,7 +156,9 @@ class Bench:
         """Seconds of all runs, started at once."""
         began = time.monotonic()
         started = [
-            subprocess.Popen(words, env=self.env, stdout=subprocess.DEVNULL)
+            subprocess.Popen(
+                words, env=self.env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            )
             for words in self.runs(workload, workload.first)
         ]
         codes = [process.wait() for process in started]

@@ -14,7 +14,7 @@ from stoker.core.sharing.shared_gpu import SharedGpu
 from stoker.core.size import format_bytes
 from stoker.core.usage import JobUse
 
-_MOST_GROWTH = 16.0
+_MOST_GROWTH = 64.0
 
 
 class Source(enum.Enum):
