@@ -6,7 +6,7 @@ NODE   := $(VENV)/node
 TSC    := $(NODE)/node_modules/.bin/tsc
 SCRATCH ?= $(shell test -w /dev/shm && echo /dev/shm || echo /tmp)
 
-.PHONY: demo demo-web test lint types unit bench fault soak clean
+.PHONY: demo demo-web test lint types unit bench fault soak stacks clean
 
 demo: $(VENV)/.installed
 	$(BIN)/stoker demo
@@ -42,6 +42,11 @@ fault: $(VENV)/.dev $(VENV)/.cluster
 soak: $(VENV)/.dev
 	STOKER_LONG=1 $(BIN)/pytest tests/unit tests/contract tests/integration -n 2 --timeout 1200
 	STOKER_LIFE_S=600 $(BIN)/pytest tests/fault/test_life.py -v -s
+
+# Warm starts with the libraries that researchers use: some gigabytes, so they have a target of their own.
+stacks: $(VENV)/.dev
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[stacks]'
+	STOKER_LONG=1 TMPDIR=$(SCRATCH) $(BIN)/pytest tests/contract/test_warm_stacks.py -v -n 2
 
 $(VENV)/.python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import sys
@@ -305,14 +304,16 @@ class TestAWorker:
         )
         assert real.ended("1.1").status == 0
         assert log.read_text() == "2\n"
-        assert reasons(real) == ["an import started threads, which a fork would not have"]
+        assert reasons(real) == ["import busy: it started threads, which a fork would not have"]
 
     def test_whose_module_starts_cuda_is_not_forked_from(self, real: Harness) -> None:
         fake_torch(real, cuda="def is_initialized(): return True")
         log = launch(real, "1.1", [script(real, "import torch\nprint('ran')")], "torch")
         assert real.ended("1.1").status == 0
         assert log.read_text() == "ran\n"
-        assert reasons(real) == ["an import has initialised CUDA, which a fork could not use"]
+        assert reasons(real) == [
+            "import torch: it has initialised CUDA, which a fork could not use"
+        ]
 
     def test_whose_module_opens_the_gpu_is_not_forked_from(self, real: Harness) -> None:
         # A file cannot be made to lie in /dev: the module lets it seem so.
@@ -323,7 +324,7 @@ class TestAWorker:
         log = launch(real, "1.1", [script(real, "print('ran')")], "opener")
         assert real.ended("1.1").status == 0
         assert log.read_text() == "ran\n"
-        assert reasons(real) == ["an import has opened the GPU, which a fork could not use"]
+        assert reasons(real) == ["import opener: it has opened the GPU, which a fork could not use"]
 
     def test_has_imported_what_trainings_import_of_torch_late(self, real: Harness) -> None:
         fake_torch(real, cuda="def is_initialized(): return False", _dynamo="", optim="")
@@ -415,10 +416,13 @@ class TestAWorker:
         self, real: Harness, text: str
     ) -> None:
         folder = real.work.parent / "learned"
-        launch(real, "1.1", [script(real, f"import os\n{text}")], "auto", learned=folder)
+        words = [script(real, f"import os\n{text}")]
+        launch(real, "1.1", words, "auto", learned=folder)
         assert real.ended("1.1").status == 0
         (file,) = folder.iterdir()
-        assert "xml.dom.minidom" in json.loads(file.read_text())
+        found = make_warm([sys.executable, *words], ["auto"], str(real.work), str(folder))
+        assert not isinstance(found, str)
+        assert found.learned == str(file)
 
     def test_learns_nothing_from_a_run_that_fails(self, real: Harness) -> None:
         folder = real.work.parent / "learned"

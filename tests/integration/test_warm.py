@@ -158,7 +158,7 @@ def test_a_sweep_file_with_a_wrong_warm_names_the_line(queue: Queue) -> None:
     ended = queue("sweep", "-f", "s.yaml")
     assert (ended.code, ended.err) == (
         2,
-        "stoker: s.yaml:3: warm must be auto, or a list of modules: [torch, numpy]\n",
+        "stoker: s.yaml:3: warm must be auto, never, or a list of modules: [torch, numpy]\n",
     )
 
 

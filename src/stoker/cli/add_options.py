@@ -35,8 +35,11 @@ def read_options(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_modules(text: str) -> list[str]:
-    """Read the modules that a warm worker imports: `torch,numpy`, or `auto`."""
-    from stoker.warm.command import check_modules, is_python
+    """Read the modules that a warm worker imports: `torch,numpy`, or `auto`; `never` for none."""
+    from stoker.warm.command import NEVER, check_modules, is_python
+
+    if text == NEVER:
+        return []
 
     modules = [name for name in text.replace(",", " ").split() if name]
     if not modules or is_python(modules[0]):

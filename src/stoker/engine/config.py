@@ -16,6 +16,7 @@ from stoker.errors import NotFoundError, StokerError, UsageError
 from stoker.gpus.slot_grammar import parse_slots
 from stoker.store.config_records import forget_setting, read_settings, record_setting
 from stoker.store.database import Database
+from stoker.warm.command import AUTO, NEVER
 from stoker.wire import Setting
 
 _MAX_NUMBER = 10**12 - 1
@@ -79,6 +80,12 @@ def _yes_no(text: str) -> bool:
     if text not in ("yes", "no"):
         raise ValueError("yes or no")
     return text == "yes"
+
+
+def _warm(text: str) -> bool:
+    if text not in (AUTO, NEVER):
+        raise ValueError("auto or never")
+    return text == AUTO
 
 
 def _ray_address(text: str) -> None:
@@ -149,6 +156,9 @@ ENTRIES = {
     "sync.limit": ConfigEntry(
         "1G", "results that --sync brings back of a job: none, 20M, 1G", _size
     ),
+    "warm": ConfigEntry(
+        "auto", "never: jobs, also of sweeps, start warm only if --warm names modules", _warm
+    ),
     "policy": ConfigEntry("default", "who plans: an entry point of the group stoker.policies", str),
     "gpulimit.safety_keep_memory": ConfigEntry(
         "0.2", "gpulimit: the part of the RAM that starts leave free", _fraction
@@ -210,6 +220,11 @@ class Config:
     def sync_limit_bytes(self) -> int | None:
         """The size of a job's results above which they are not copied back; None for no limit."""
         return cast("int | None", self.value("sync.limit"))
+
+    @property
+    def is_warm(self) -> bool:
+        """Whether jobs with `--warm auto` start warm."""
+        return bool(self.value("warm"))
 
     @property
     def cpu_places(self) -> int:

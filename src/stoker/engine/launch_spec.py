@@ -23,6 +23,7 @@ from stoker.home import make_folder
 from stoker.staging.local_stage import LocalStage, staged_words
 from stoker.store.queue_jobs import Facts, QueueJobs
 from stoker.store.submissions import JobEnvironment
+from stoker.warm.command import AUTO
 
 _CONTEXTS = 64
 _COLD_SYNC = "it runs in a copy of its own (--sync)"
@@ -49,11 +50,13 @@ class LaunchSpecs:
         executor: Executor,
         home: str,
         sync_limit_bytes: Callable[[], int | None] = lambda: None,
+        is_warm: Callable[[], bool] = lambda: True,
     ) -> None:
         self._jobs = jobs
         self._executor = executor
         self._home = home
         self._sync_limit_bytes = sync_limit_bytes
+        self._is_warm = is_warm
         self._checkpoints = os.path.join(home, "checkpoints")
         self._contexts: OrderedDict[tuple[JobEnvironment, bool, bool], LaunchContext] = (
             OrderedDict()
@@ -80,12 +83,13 @@ class LaunchSpecs:
             words = enter_run_folder(run_dir, words)
             env = {VARIABLE: run_dir}
         spec = LaunchSpec(words, log, context.number, env, transfer=transfer)
-        if not options.warm:
+        modules = [name for name in options.warm if name != AUTO or self._is_warm()]
+        if not modules:
             return spec
         if options.sync:
             return msgspec.structs.replace(spec, cold=_COLD_SYNC)
         plain = self._plain_words(facts, context)
-        return spec.start_warm(plain, options.warm, cwd=context.cwd, home=self._home)
+        return spec.start_warm(plain, modules, cwd=context.cwd, home=self._home)
 
     def _prepare_log(self, attempt: Attempt, facts: Facts) -> str:
         log = log_path(self._home, facts, attempt.number)

@@ -76,7 +76,7 @@ class ReportHandler(msgspec.Struct, kw_only=True, eq=False):
                 self.gpu_leases.on_unheld(report, now)
             case contract.Released():
                 self.gpu_leases.on_released(report.slot)
-            case contract.Warmed() | contract.Cooled() | contract.Cold():
+            case contract.Warmed() | contract.Cooled() | contract.Cold() | contract.PartlyWarm():
                 self.warm_status.apply(report)
             case contract.Finished():
                 self.progress.finished = True

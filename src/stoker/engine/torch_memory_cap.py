@@ -21,6 +21,7 @@ _FIRST_VERSION = (2, 10)
 _SETTING = "per_process_memory_fraction"
 # Torch reads the first one that is set.
 _VARIABLES = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
+_XLA_VARIABLE = "XLA_PYTHON_CLIENT_MEM_FRACTION"
 _RELEASED = re.compile(r"""^__version__ = ['"](\d+)\.(\d+)\.\d+(?:\+[^'"]*)?['"]$""", re.MULTILINE)
 _VERSIONED = re.compile(r"python3\.\d+")
 
@@ -34,22 +35,30 @@ class TorchMemoryCap:
     def is_possible(self, entry: QueueEntry) -> bool:
         """Whether a job can be capped when it starts."""
         words, env = self._surroundings(entry)
-        return words is not None and is_python(words[0]) and has_cap(words[0], env)
+        return _can_cap(words, env)
 
     def cap(self, launch: Launch, entry: QueueEntry, share: float) -> Launch | None:
         """The launch with at most this share of its GPU's memory; None if it cannot be capped.
 
-        A job that starts warm cannot be capped: its torch has read its settings already.
+        A forked job caps itself: its torch may have read its settings already.
         """
-        if launch.warm is not None:
-            return None
         words, env = self._surroundings(entry)
-        if not words or not is_python(words[0]) or not has_cap(words[0], env):
-            return None
-        setting = add_cap(env, share)
+        setting = add_cap(env, share) if _can_cap(words, env) else None
         if setting is None:
             return None
-        return msgspec.structs.replace(launch, argv=["/usr/bin/env", setting, *launch.argv])
+        settings = [setting]
+        if _XLA_VARIABLE not in env:
+            settings.append(f"{_XLA_VARIABLE}={share:.4f}")
+        warm = None if launch.warm is None else launch.warm._replace(gpu_share=share)
+        argv = ["/usr/bin/env", *settings, *launch.argv]
+        return msgspec.structs.replace(launch, argv=argv, warm=warm)
+
+
+def _can_cap(words: list[str] | None, env: Mapping[str, str]) -> bool:
+    """Whether a command is python with a torch that can be capped, and sets no limit of its own."""
+    return bool(
+        words and is_python(words[0]) and has_cap(words[0], env) and add_cap(env, 1.0) is not None
+    )
 
 
 def add_cap(env: Mapping[str, str], share: float) -> str | None:

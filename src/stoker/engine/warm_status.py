@@ -6,39 +6,46 @@ from collections import OrderedDict
 from collections.abc import Callable
 
 from stoker.core.job import Attempt
-from stoker.executors.contract import Cold, Cooled, Warmed
+from stoker.executors.contract import Cold, Cooled, PartlyWarm, Warmed
 
-_REASONS = 1000
+_REMARKS = 1000
 
 
 class WarmStatus:
     """Keeps the warm workers of executors; publishes each reason for a cold start once."""
 
     def __init__(self, tell_once: Callable[[str], None]) -> None:
-        self.workers: dict[int, list[str]] = {}
-        self._reasons: OrderedDict[int, str] = OrderedDict()
+        self.workers: dict[int, Warmed] = {}
+        self._remarks: OrderedDict[int, str] = OrderedDict()
         self._tell_once = tell_once
 
-    def apply(self, report: Warmed | Cooled | Cold) -> None:
+    def apply(self, report: Warmed | Cooled | Cold | PartlyWarm) -> None:
         """Apply a report about warm workers."""
         match report:
             case Warmed():
-                self.workers[report.pid] = report.modules
+                self.workers[report.pid] = report
+            case PartlyWarm():
+                job = Attempt.from_key(report.key).job
+                self._note(job, f"started warm, but imported a part itself: {report.reason}")
             case Cooled():
                 self.workers.pop(report.pid, None)
             case Cold():
                 self.on_cold(Attempt.from_key(report.key).job, report.reason)
 
-    def on_cold(self, job: int, reason: str) -> None:
-        """Record that a job starts cold although it was to start warm."""
-        self._reasons[job] = reason
-        if len(self._reasons) > _REASONS:
-            self._reasons.popitem(last=False)
-        self._tell_once(f"a job starts cold although it asks for a warm start: {reason}")
+    def on_cold(self, job: int, reason: str, *, is_asked_for: bool = True) -> None:
+        """Record that a job starts cold; publish the reason if a warm start was asked for."""
+        self._note(job, f"started cold: {reason}")
+        if is_asked_for:
+            self._tell_once(f"a job starts cold: {reason}")
 
-    def why_cold(self, job: int) -> str | None:
-        """Why a job started cold; None if it did not, or long ago."""
-        return self._reasons.get(job)
+    def remark_of(self, job: int) -> str | None:
+        """How a job started and why, if not as usual; None also if that is long ago."""
+        return self._remarks.get(job)
+
+    def _note(self, job: int, remark: str) -> None:
+        self._remarks[job] = remark
+        if len(self._remarks) > _REMARKS:
+            self._remarks.popitem(last=False)
 
     def forget(self) -> None:
         """Forget all workers; the executor reports them again."""

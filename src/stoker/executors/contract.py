@@ -188,11 +188,22 @@ class Cold(msgspec.Struct, frozen=True, array_like=True, tag="cold"):
     reason: str
 
 
+class PartlyWarm(msgspec.Struct, frozen=True, array_like=True, tag="partly_warm"):
+    """The attempt is forked from a warm worker that leaves out some of its imports, for this reason."""
+
+    key: str
+    reason: str
+
+
 class Warmed(msgspec.Struct, frozen=True, array_like=True, tag="warmed"):
-    """A warm worker has imported these modules and is ready to fork attempts."""
+    """A warm worker has imported these modules and is ready to fork attempts.
+
+    `left_out` says which import it leaves out and why; it is empty if there is none.
+    """
 
     pid: int
     modules: list[str]
+    left_out: str = ""
 
 
 class Cooled(msgspec.Struct, frozen=True, array_like=True, tag="cooled"):
@@ -214,6 +225,7 @@ SupervisorReport = (
     | Refused
     | Revoked
     | Lost
+    | PartlyWarm
     | Strays
     | Synced
     | Warmed

@@ -86,7 +86,13 @@ class _QueueBuilder:
     def _build_engine(self) -> Engine:
         sources, jobs = self.sources, self.jobs
         config = sources.config
-        specs = LaunchSpecs(jobs, sources.executor, sources.home, lambda: config.sync_limit_bytes)
+        specs = LaunchSpecs(
+            jobs,
+            sources.executor,
+            sources.home,
+            lambda: config.sync_limit_bytes,
+            lambda: config.is_warm,
+        )
         return build_engine(
             EngineParts(
                 slot_table=self.slot_table,

@@ -50,8 +50,13 @@ def status(context: QueueContext) -> Status:
         eta_s=context.eta.queue_s(),
         notices=notices,
         warm=[
-            WarmWorker(pid=pid, modules=modules, mem_bytes=mem_bytes_of(pid))
-            for pid, modules in context.engine.warm_status.workers.items()
+            WarmWorker(
+                pid=pid,
+                modules=worker.modules,
+                mem_bytes=mem_bytes_of(pid),
+                left_out=worker.left_out or None,
+            )
+            for pid, worker in context.engine.warm_status.workers.items()
         ],
     )
 

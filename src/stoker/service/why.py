@@ -29,15 +29,18 @@ def why(context: QueueContext, query: JobQuery) -> Why:
     facts = context.jobs.facts(number)
     state = State(facts.state)
     text = f"job {number} {_text(context, facts, state)}"
-    cold = _why_cold(context, facts)
-    return Why(id=number, state=state, text=text if cold is None else f"{text}; {cold}")
+    start = _describe_start(context, facts)
+    return Why(id=number, state=state, text=text if start is None else f"{text}; {start}")
 
 
-def _why_cold(context: QueueContext, facts: Facts) -> str | None:
-    """Return why a job with --warm starts without a warm worker; None if it does not."""
+def _describe_start(context: QueueContext, facts: Facts) -> str | None:
+    """Return how a job with --warm starts if it is not forked from a warm worker with all its imports."""
     if not facts.request.options.warm:
         return None
-    reason = context.engine.warm_status.why_cold(facts.id) or why_cold(facts.form, facts.command)
+    remark = context.engine.warm_status.remark_of(facts.id)
+    if remark is not None:
+        return f"it {remark}"
+    reason = why_cold(facts.form, facts.command)
     if reason is None:
         return None
     word = "starts" if is_pending(State(facts.state)) else "started"

@@ -95,9 +95,14 @@ def cold(key: str, reason: str) -> str:
     return json.dumps(("cold", key, reason))
 
 
-def warmed(pid: int, modules: Sequence[str]) -> str:
-    """A warm worker has imported these modules."""
-    return json.dumps(("warmed", pid, modules))
+def partly_warm(key: str, reason: str) -> str:
+    """The attempt is forked from a warm worker that leaves out some of its imports."""
+    return json.dumps(("partly_warm", key, reason))
+
+
+def warmed(pid: int, modules: Sequence[str], left_out: str) -> str:
+    """A warm worker has imported these modules; `left_out` says why it leaves out others."""
+    return json.dumps(("warmed", pid, modules, left_out))
 
 
 def cooled(pid: int) -> str:

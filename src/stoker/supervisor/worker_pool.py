@@ -11,7 +11,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from stoker.supervisor import process_tree, reports
 from stoker.supervisor.signals import RESET_SIGNALS
@@ -34,7 +34,9 @@ _PASSED_FD = 3
 _IDLE_S = 600.0
 _UNFIT_FOR_S = 600.0
 _MAX_LOST = 3  # workers for one key in a row that were lost before they forked a job
+_MAX_LEFT_OUT = 8  # packages; with more, something else is wrong
 _MAX_WORKERS = 4
+_WORTH = 0.25  # of a worker's imports: if its forks import for longer themselves, it is replaced
 _FORK_TIMEOUT_S = 10.0
 _MAX_READY_BYTES = 16 * messages.MAX_BYTES
 _ARGV_ROOM_BYTES = 2048  # for the arguments of a job, as other processes see them
@@ -59,6 +61,13 @@ class WorkerState(enum.Enum):
     HAS_FORKED = enum.auto()
 
 
+class LeftOut(NamedTuple):
+    """Packages that workers of a key do not import, and why the first of them is left out."""
+
+    packages: list[str]
+    reason: str
+
+
 class Worker:
     """A process that imports modules and then forks jobs, with the attempts that wait for it."""
 
@@ -70,6 +79,9 @@ class Worker:
         self.env = env
         self.used_at = used_at
         self.state = WorkerState.IMPORTING
+        self.started_at = used_at
+        self.import_s = 0.0
+        self.learned: str | None = None  # the file of which it has made the imports
         self.modules: list[str] = []
         self.stamps: list[FileStamp] = []
         self.waiting: list[Attempt] = []
@@ -78,6 +90,16 @@ class Worker:
     def can_fork(self) -> bool:
         """Whether its imports are done."""
         return self.state is not WorkerState.IMPORTING
+
+    def lacks(self, learned: str | None) -> bool:
+        """Whether a run has learned of imports that take longer than those of a new worker are worth."""
+        if learned is None or learned == self.learned:
+            return False
+        self.learned = learned
+        late = messages.read_learned(learned)
+        return bool(late["modules"]) and (
+            not self.modules or late["seconds"] > _WORTH * self.import_s
+        )
 
     def is_outdated(self) -> bool:
         """Whether a file that it has imported has changed since."""
@@ -136,6 +158,7 @@ class WorkerPool:
         self._workers: dict[Key, Worker] = {}
         self._unfit: dict[Key, tuple[str, float]] = {}
         self._lost: dict[Key, int] = {}
+        self._left_out: dict[Key, LeftOut] = {}
         self.by_fd: dict[int, Key] = {}
 
     def must_wait(self, attempt: Attempt) -> bool:
@@ -144,6 +167,10 @@ class WorkerPool:
         if self._why_unfit(key) is not None:
             return False
         worker = self._workers.get(key)
+        assert attempt.warm is not None
+        if worker is not None and worker.can_fork and worker.lacks(attempt.warm.learned):
+            self._end_worker(key)
+            worker = None
         if worker is not None and worker.can_fork and worker.is_outdated():
             if worker.state is WorkerState.READY:
                 self._count_loss(key, "its modules change each time they are imported")
@@ -192,6 +219,8 @@ class WorkerPool:
             raise
         worker.state = WorkerState.HAS_FORKED
         self._lost.pop(key, None)
+        if key in self._left_out:
+            self._report(reports.partly_warm(attempt.key, self._left_out[key].reason))
         return pid
 
     def revoke(self, key: str) -> Attempt | None:
@@ -220,10 +249,11 @@ class WorkerPool:
         if isinstance(message, Ready):
             worker.state = WorkerState.READY
             worker.modules, worker.stamps = message.modules, message.stamps
-            self._report(reports.warmed(worker.pid, worker.modules))
+            worker.import_s = self._clock() - worker.started_at
+            self._report_worker(key, worker)
         else:
             if isinstance(message, Unfit):
-                self._unfit[key] = (message.reason, self._clock())
+                self._note_unfit(key, message)
             elif not worker.can_fork:
                 self._count_loss(key, "its warm worker was killed while it imported")
             self._end_worker(key)
@@ -233,14 +263,28 @@ class WorkerPool:
 
     def report_all(self) -> None:
         """Report to a new client which workers there are."""
-        for worker in self._workers.values():
+        for key, worker in self._workers.items():
             if worker.can_fork:
-                self._report(reports.warmed(worker.pid, worker.modules))
+                self._report_worker(key, worker)
 
     def close(self) -> None:
         """End all workers."""
         for key in list(self._workers):
             self._end_worker(key)
+
+    def _report_worker(self, key: Key, worker: Worker) -> None:
+        left_out = self._left_out.get(key)
+        reason = "" if left_out is None else left_out.reason
+        self._report(reports.warmed(worker.pid, worker.modules, reason))
+
+    def _note_unfit(self, key: Key, message: Unfit) -> None:
+        """Leave out the packages after whose import no job can be forked; else give up for a while."""
+        known = self._left_out.get(key, LeftOut([], message.reason))
+        packages = [*dict.fromkeys([*known.packages, *message.culprits])]
+        if len(known.packages) < len(packages) <= _MAX_LEFT_OUT:
+            self._left_out[key] = LeftOut(packages, known.reason)
+        else:
+            self._unfit[key] = (message.reason, self._clock())
 
     def _why_unfit(self, key: Key) -> str | None:
         """Return why no job can be forked for a key. Forgets the reason after a while: users fix things."""
@@ -251,6 +295,7 @@ class WorkerPool:
         if self._clock() - since < _UNFIT_FOR_S:
             return reason
         del self._unfit[key]
+        self._left_out.pop(key, None)
         return None
 
     def _count_loss(self, key: Key, reason: str) -> None:
@@ -287,9 +332,11 @@ class WorkerPool:
                 raise
             finally:
                 os.chdir("/")
-        ours.send(messages.encode(Prepare(warm, self._idle_s, process_tree.MARKER)))
+        without = self._left_out[key].packages if key in self._left_out else []
+        ours.send(messages.encode(Prepare(warm, self._idle_s, process_tree.MARKER, without)))
         ours.setblocking(False)
         worker = self._workers[key] = Worker(pid, ours, env, self._clock())
+        worker.learned = warm.learned
         self.by_fd[ours.fileno()] = key
         self._poll.register(ours.fileno(), select.EPOLLIN)
         return worker
@@ -316,7 +363,8 @@ def _key_of(attempt: Attempt) -> Key:
     warm, context = attempt.warm, attempt.context
     assert warm is not None
     interpreter = tuple(warm.words[: warm.script_at])
-    modules = (*warm.modules, warm.learned)
+    # The same worker serves the run that learns and those that follow it.
+    modules = (*warm.modules, warm.learned or warm.learn)
     own = frozenset(_relevant_variables(attempt.env or {}))
     return (interpreter, warm.path, modules, context.cwd, _relevant(context), own)
 

@@ -21,7 +21,7 @@ from stoker.sweeps.parameters import Reader, plain
 from stoker.sweeps.space import SEED, Block, Dimension, Method, Space, check_parameter, order
 from stoker.sweeps.template import Template
 from stoker.sweeps.tree import DefinitionError, Map, Seq, did_you_mean
-from stoker.warm.command import check_modules
+from stoker.warm.command import NEVER, check_modules
 
 _OURS = (
     *("name", "command", "resources", "fixed", "method", "samples", "seed", "repeats"),
@@ -60,7 +60,7 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
     dir: str = _DIR
     resources: Resources = Resources()
     metric: Metric | None = None
-    warm: tuple[str, ...] = ()  # modules that a warm worker imports before a run starts
+    warm: tuple[str, ...] | None = None  # modules that a warm worker imports before a run starts
     notes: tuple[str, ...] = ()
 
 
@@ -336,13 +336,15 @@ def _resources(tree: Map) -> Resources:
     )
 
 
-def _warm(tree: Map) -> tuple[str, ...]:
+def _warm(tree: Map) -> tuple[str, ...] | None:
     given = plain(tree.get("warm"))
     if given is None:
+        return None
+    if given == NEVER:
         return ()
     names = [given] if isinstance(given, str) else given
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        tree.fail("warm", "warm must be auto, or a list of modules: [torch, numpy]")
+        tree.fail("warm", "warm must be auto, never, or a list of modules: [torch, numpy]")
     problem = check_modules(names)
     if problem is not None:
         tree.fail("warm", f"warm: {problem}")

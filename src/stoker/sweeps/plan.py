@@ -18,6 +18,7 @@ from stoker.sweeps.identity import Namer, safe_label
 from stoker.sweeps.space import Method
 from stoker.sweeps.template import RunFacts
 from stoker.sweeps.tree import Map, as_tree
+from stoker.warm.command import AUTO, why_cold
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -45,7 +46,7 @@ class Sweep:
         self.name = definition.name  # also the project of its jobs
         self.command = definition.template.text
         self.resources = definition.resources
-        self.warm = definition.warm
+        self._warm = definition.warm
         self.metric = definition.metric
         self.varied = definition.space.varied()
         self._portable = portable
@@ -54,6 +55,19 @@ class Sweep:
         self.notes = [*definition.notes, *self._remarks(expansion)]
         if not self.count:
             raise UsageError("the excludes and conditions leave no run: exclude less")
+
+    @property
+    def is_warm_by_default(self) -> bool:
+        """Whether the definition leaves warm starts open, and the runs are plain python commands."""
+        if self._warm is not None:
+            return False
+        first = next(iter(self), None)
+        return first is not None and why_cold(None, os.fsencode(first.command)) is None
+
+    @property
+    def warm(self) -> tuple[str, ...]:
+        """The modules that a warm worker imports for the runs; `auto` by default."""
+        return (AUTO,) if self.is_warm_by_default else self._warm or ()
 
     @property
     def root(self) -> str:

@@ -28,9 +28,13 @@ if TYPE_CHECKING:
     from types import CodeType, FrameType, TracebackType
     from typing import Any, NoReturn
 
-    from .messages import ForkJob
+    from .messages import ForkJob, Learned
 
 _FIRST_LEASE_FD = 200
+_ALLOCATOR_VARIABLES = (
+    "PYTORCH_CUDA_ALLOC_CONF",
+    "PYTORCH_ALLOC_CONF",
+)  # torch reads the first set
 _WRITERS = (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom)
 # A worker has no value for these, so a change by an import does not count.
 _JOB_VARIABLES = ("CUDA_VISIBLE_DEVICES", "CUDA_MPS_PIPE_DIRECTORY")
@@ -50,7 +54,8 @@ class Origin:
     """What a job inherits from its worker.
 
     `output` is what the imports have written, `changes` how they have changed the environment, `base` the
-    imported modules, and `show` sets the arguments and variables that other processes see.
+    imported modules, and `show` sets the arguments and variables that other processes see. `restores` undo
+    in a job what the worker has set for its imports.
     """
 
     def __init__(self, show: Callable[[list[str], dict[str, str]], None]) -> None:
@@ -58,6 +63,7 @@ class Origin:
         self.output = b""
         self.changes: dict[str, str | None] = {}
         self.base: set[str] = set()
+        self.restores: list[Callable[[], None]] = []
 
 
 class Job:
@@ -98,6 +104,10 @@ class Job:
         if self._origin.output:
             os.write(1, self._origin.output)
         _renew_randomness()
+        for restore in self._origin.restores:
+            restore()
+        if order.request.gpu_share is not None:
+            _cap_gpu_memory(order.request.gpu_share)
         sys.orig_argv = words
         _renew_main()
         if order.request.learn is not None:
@@ -146,11 +156,13 @@ class ChildSettings:
     """The first variable that a job sets itself, and the modules that were imported before.
 
     Modules that are imported later may read the variable; in a worker they would read it too early.
+    `import_s` is the time that the job has spent on imports.
     """
 
     def __init__(self) -> None:
         self.name: str | None = None
         self.before: set[str] = set()
+        self.import_s = 0.0
 
     def watch(self) -> None:
         """Watch until a variable is set. Every change of `os.environ` calls one of these two functions."""
@@ -172,6 +184,25 @@ class ChildSettings:
             unset(name)
 
         os.putenv, os.unsetenv = putenv, unsetenv
+        self._time_imports()
+
+    def _time_imports(self) -> None:
+        """Add up the time of all imports of modules in source files, nested ones once."""
+        loader: Any = importlib.machinery.SourceFileLoader
+        execute = loader.exec_module
+        depth = 0
+
+        def exec_module(itself: object, module: object) -> None:
+            nonlocal depth
+            began, depth = time.monotonic(), depth + 1
+            try:
+                execute(itself, module)
+            finally:
+                depth -= 1
+                if not depth:
+                    self.import_s += time.monotonic() - began
+
+        loader.exec_module = exec_module
 
 
 def _is_importing(frame: FrameType | None) -> bool:
@@ -248,6 +279,21 @@ def _renew_randomness() -> None:
         logging._startTime = time.time_ns() if is_in_ns else time.time()  # type: ignore[attr-defined]
 
 
+def _cap_gpu_memory(share: float) -> None:
+    """Keep torch and JAX to a share of the GPU's memory, unless the job sets a limit itself.
+
+    CUDA is not initialised yet: an imported torch applies the limit when it is.
+    """
+    os.environ.setdefault("XLA_PYTHON_CLIENT_MEM_FRACTION", f"{share:.4f}")
+    cuda = sys.modules.get("torch.cuda")
+    if cuda is not None:
+        cuda._lazy_call(lambda: cuda.set_per_process_memory_fraction(share))
+        return
+    name = next((name for name in _ALLOCATOR_VARIABLES if os.environ.get(name)), None)
+    given = os.environ[name] + "," if name is not None else ""
+    os.environ[name or _ALLOCATOR_VARIABLES[0]] = f"{given}per_process_memory_fraction:{share:.4f}"
+
+
 def _renew_main() -> None:
     """Replace the module `__main__` by a fresh one."""
     old = sys.modules["__main__"]
@@ -321,11 +367,12 @@ def _learn(path: str, base: set[str], settings: ChildSettings) -> None:
         origin = getattr(spec, "origin", None)
         if name not in base and isinstance(origin, str) and is_installed(origin):
             names.append(name)
-    learned: list[str] | str = names
+    found: Learned = {"modules": names, "seconds": settings.import_s}
+    learned: Learned | str = found
     if settings.name is not None:
         early = [name for name in names if name in settings.before]
         late = [name.partition(".")[0] for name in names if name not in settings.before]
-        learned = early
+        found["modules"] = early
         if len(late) > len(early):
             most = max(dict.fromkeys(late), key=late.count)
             learned = f"it sets {settings.name} before it imports {most}, which would not see it"

@@ -13,6 +13,8 @@ from stoker.warm.messages import ForkRequest
 
 AUTO = "auto"
 """Instead of module names: the modules that the first run of the command imports."""
+NEVER = "never"
+"""Instead of module names: no warm start."""
 NEEDS_SHELL = "it needs a shell: only plain python commands start warm"
 _LEARN_AGAIN_S = 86400.0
 _MAX_REASON_CHARACTERS = 1024  # a list of names is longer, and is not read here

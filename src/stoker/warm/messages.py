@@ -13,7 +13,16 @@ from typing import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import TypedDict
+
     FileStamp = tuple[str, int, int]  # path, time of the last change in ns, size
+
+    class Learned(TypedDict):
+        """Modules that a run imported besides those of its worker, and the time that took."""
+
+        modules: list[str]
+        seconds: float
+
 
 MAX_BYTES = 1 << 18
 """The longest packet that a worker receives."""
@@ -35,18 +44,25 @@ class ForkRequest(NamedTuple):
     modules: list[str]
     learned: str | None = None
     learn: str | None = None
+    gpu_share: float | None = None  # of the GPU's memory: torch and JAX take no more
+
+    @property
+    def script_name(self) -> str:
+        """The file name of the script; that of -m and -c names no file."""
+        return os.path.basename(self.words[self.script_at])
 
 
 class Prepare(NamedTuple):
     """First packet to a worker: import the modules of this request.
 
     `mark` is the variable whose value in the environment reserves room for the variables of jobs. The
-    worker ends after `idle_s` without an order.
+    worker ends after `idle_s` without an order. It leaves the packages `without` out of the learned modules.
     """
 
     request: ForkRequest
     idle_s: float
     mark: str
+    without: list[str]
 
 
 class ForkJob(NamedTuple):
@@ -72,9 +88,10 @@ class Ready(NamedTuple):
 
 
 class Unfit(NamedTuple):
-    """No job can be forked from the worker, for this reason."""
+    """No job can be forked from the worker, for this reason; without the packages `culprits` it could."""
 
     reason: str
+    culprits: list[str]
 
 
 if TYPE_CHECKING:
@@ -87,6 +104,18 @@ _KINDS: dict[str, type[Message]] = {
     "unfit": Unfit,
 }
 _WORDS = {kind: word for word, kind in _KINDS.items()}
+
+
+def read_learned(path: str | None) -> Learned:
+    """Return what an earlier run has learned; nothing if the file is missing or damaged."""
+    nothing: Learned = {"modules": [], "seconds": 0.0}
+    try:
+        with open(path or "", encoding="utf-8") as file:
+            found = json.load(file)
+        modules, seconds = [str(name) for name in found["modules"]], float(found["seconds"])
+    except (OSError, ValueError, TypeError, KeyError):
+        return nothing
+    return {"modules": modules, "seconds": seconds}
 
 
 def encode(message: Message) -> bytes:

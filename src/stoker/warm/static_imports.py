@@ -32,13 +32,13 @@ class StaticImports:
         self.names = names
         self.parts = parts
 
-    def load_parts(self) -> None:
-        """Name the parts, so that packages load them now; a part may be missing, or fail."""
-        for module, part in self.parts:
-            loaded = sys.modules.get(module)
-            if loaded is not None and part not in vars(loaded) and hasattr(loaded, "__path__"):
-                with contextlib.suppress(BaseException):
-                    getattr(loaded, part)
+
+def load_part(module: str, part: str) -> None:
+    """Name a part of a package, so that the package loads it now; the part may be missing, or fail."""
+    loaded = sys.modules.get(module)
+    if loaded is not None and part not in vars(loaded) and hasattr(loaded, "__path__"):
+        with contextlib.suppress(BaseException):
+            getattr(loaded, part)
 
 
 def find_static_imports(script: str) -> StaticImports:
@@ -54,19 +54,26 @@ def find_static_imports(script: str) -> StaticImports:
     aliases: dict[str, str] = {}
     parts: dict[tuple[str, str], None] = {}
     for statement in _first_imports(tree.body):
+        if not all(_is_package(module, folder) for module in _modules_of(statement)):
+            break  # the user's own module may change what a later import does
         if isinstance(statement, ast.ImportFrom):
-            module = statement.module or ""
-            if not statement.level and _is_package(module, folder):
-                names[module] = None
-                parts.update({(module, each.name): None for each in statement.names})
+            module = str(statement.module)
+            names[module] = None
+            parts.update({(module, each.name): None for each in statement.names})
             continue
         for each in statement.names:
-            if _is_package(each.name, folder):
-                names[each.name] = None
-                bound = each.name if each.asname else each.name.partition(".")[0]
-                aliases[each.asname or bound] = bound
+            names[each.name] = None
+            bound = each.name if each.asname else each.name.partition(".")[0]
+            aliases[each.asname or bound] = bound
     parts.update(dict.fromkeys(_used_parts(tree, aliases)))
     return StaticImports(list(names), [(module, part) for module, part in parts if part != "*"])
+
+
+def _modules_of(statement: ast.Import | ast.ImportFrom) -> list[str]:
+    """Return the modules that a statement imports; a relative one has no name."""
+    if isinstance(statement, ast.ImportFrom):
+        return [(not statement.level and statement.module) or ""]
+    return [each.name for each in statement.names]
 
 
 def _first_imports(body: list[ast.stmt]) -> Iterator[ast.Import | ast.ImportFrom]:

@@ -10,42 +10,40 @@ of the job. No job depends on the worker, which may be killed at any time.
 from __future__ import annotations
 
 import array
-import contextlib
 import ctypes
 import gc
-import importlib
-import importlib.machinery
-import json
 import os
 import select
 import signal
 import socket
 import sys
-import time
 
 from .child import Job, Origin, end_interpreter, is_installed
-from .messages import MAX_BYTES, ForkJob, Prepare, Ready, Unfit, decode, encode, stamp_file
+from .import_settings import find_restores, quiet_imports
+from .imports import Imports, UnfitError
+from .messages import (
+    MAX_BYTES,
+    ForkJob,
+    Prepare,
+    Ready,
+    Unfit,
+    decode,
+    encode,
+    read_learned,
+    stamp_file,
+)
+from .static_imports import StaticImports, find_static_imports
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import Any
-
     from .messages import FileStamp
 
 _SOCKET_FD = 3
 _MAX_FDS = 64
 # Addresses of the arguments and the environment: fields of /proc/PID/stat after the name.
 _ARG_START, _ARG_END, _ENV_START = 45, 46, 47
-_SLOW_IMPORT_S = 0.001
 _PR_SET_PDEATHSIG = 1
 _prctl = ctypes.CDLL(None).prctl  # looked up once, for all forks
-# Modules that a package imports only when training starts.
-_LATE = {"torch": ("torch.optim", "torch._dynamo")}
-
-
-class UnfitError(Exception):
-    """No job can be forked from this process, for the reason given."""
 
 
 class ProcImage:
@@ -100,13 +98,16 @@ class Worker:
         assert isinstance(order, Prepare)
         request = order.request
         self._idle_s = order.idle_s
-        self._modules = request.modules
-        self._learned = _read_learned(request.learned)
+        first = StaticImports([], [])
+        if request.learned or request.learn:
+            first = find_static_imports(os.path.join(request.path, request.script_name))
+        learned = read_learned(request.learned)["modules"]
+        _take_path(request.path)
+        self._imports = Imports(request.modules, first, learned, order.without)
         self._image = ProcImage(order.mark.encode())
-        self._image.show(["stoker: warm worker", *self._modules[:8]])
+        self._image.show(["stoker: warm worker", *request.modules[:8]])
         self._origin = Origin(self._image.show)
         os.environ.pop(order.mark, None)
-        _take_path(request.path)
         sys.argv = [request.words[request.script_at]]
 
     def prepare(self) -> None:
@@ -116,8 +117,8 @@ class Worker:
         for fd in (1, 2):
             os.dup2(output, fd)
         gc.disable()  # imports leave little garbage, and collecting it takes a fifth of their time
-        with _sources_watched() as sources:
-            kept = self._import_all()
+        with quiet_imports():
+            kept = self._imports.make()
         for stream in (sys.stdout, sys.stderr):
             if stream is not None:
                 stream.flush()
@@ -132,32 +133,13 @@ class Worker:
         compile(
             "", "", "exec"
         )  # the first call creates hundreds of types; do that once for all forks
+        self._origin.restores = find_restores()
         gc.freeze()
         gc.enable()
-        _check_fitness()
         self._origin.base = set(sys.modules)
-        packet = encode(Ready(kept, _stamps(sources)))
+        packet = encode(Ready(kept, _stamps(self._imports.watch.stamps)))
         self._line.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2 * len(packet) + MAX_BYTES)
         self._line.send(packet)
-
-    def _import_all(self) -> list[str]:
-        """Import; return the requested modules, and the learned ones whose import was slow."""
-        for name in self._modules:
-            try:
-                importlib.import_module(name)
-            except BaseException as error:
-                raise UnfitError(f"import {name}: {_one_line(error)}") from error
-        for name in self._modules:
-            for part in _LATE.get(name, ()):
-                _import_if_there(part)
-        took = []
-        for name in self._learned:
-            began = time.monotonic()
-            _import_if_there(name)
-            took.append((time.monotonic() - began, name))
-        return self._modules + [
-            name for s, name in sorted(took, reverse=True) if s >= _SLOW_IMPORT_S
-        ]
 
     def serve(self) -> Job | None:
         """Fork one job for each order. Returns the job in each child, and None in the worker at the end.
@@ -195,23 +177,6 @@ class Worker:
         return job
 
 
-def _import_if_there(name: str) -> None:
-    """Import a module that was not requested: it may be missing, or fail."""
-    with contextlib.suppress(BaseException):
-        importlib.import_module(name)
-
-
-def _read_learned(path: str | None) -> list[str]:
-    if path is None:
-        return []
-    try:
-        with open(path, encoding="utf-8") as file:
-            names = json.load(file)
-    except (OSError, ValueError):
-        return []
-    return [str(name) for name in names] if isinstance(names, list) else []
-
-
 def _receive(line: socket.socket) -> tuple[bytes, list[int]]:
     room = socket.CMSG_SPACE(_MAX_FDS * array.array("i").itemsize)
     data, ancillary, _flags, _address = line.recvmsg(MAX_BYTES, room)
@@ -244,52 +209,6 @@ def _changes(given: dict[bytes, bytes]) -> dict[str, str | None]:
     return changed
 
 
-def _check_fitness() -> None:
-    """Raise UnfitError if a fork would lack something that this process has."""
-    if _count_threads() > 1:
-        # Numeric libraries end their idle threads before a fork, and start them again when needed.
-        child = os.fork()
-        if child == 0:
-            os._exit(0)
-        os.waitpid(child, 0)
-    if _count_threads() > 1:
-        raise UnfitError("an import started threads, which a fork would not have")
-    for name in os.listdir("/proc/self/fd"):
-        try:
-            target = os.readlink(f"/proc/self/fd/{name}")
-        except OSError:
-            continue
-        if target.startswith("/dev/nvidia"):
-            raise UnfitError("an import has opened the GPU, which a fork could not use")
-    cuda = sys.modules.get("torch.cuda")
-    if cuda is not None and cuda.is_initialized():
-        raise UnfitError("an import has initialised CUDA, which a fork could not use")
-
-
-def _count_threads() -> int:
-    return len(os.listdir("/proc/self/task"))
-
-
-@contextlib.contextmanager
-def _sources_watched() -> Iterator[dict[str, FileStamp]]:
-    """Collect the stamps of imported sources from before they are read: they may be saved meanwhile."""
-    loader: Any = importlib.machinery.SourceFileLoader
-    ask = loader.path_stats
-    found: dict[str, FileStamp] = {}
-
-    def path_stats(self: object, path: str) -> object:
-        stamp = stamp_file(path)
-        if stamp is not None:
-            found.setdefault(path, stamp)
-        return ask(self, path)
-
-    loader.path_stats = path_stats
-    try:
-        yield found
-    finally:
-        loader.path_stats = ask
-
-
 def _stamps(sources: dict[str, FileStamp]) -> list[FileStamp]:
     """Return the stamps of the files that must not change while jobs are forked.
 
@@ -313,11 +232,6 @@ def _is_ours(path: str) -> bool:
     return os.path.dirname(path) == os.path.dirname(__file__)
 
 
-def _one_line(error: BaseException) -> str:
-    text = " ".join(str(error).split())
-    return f"{type(error).__name__}: {text[:200]}" if text else type(error).__name__
-
-
 def main() -> None:
     """Serve orders; in a forked child, run its job."""
     with socket.socket(fileno=_SOCKET_FD) as line:
@@ -327,11 +241,12 @@ def main() -> None:
             worker.prepare()
             job = worker.serve()
         except UnfitError as error:
-            line.send(encode(Unfit(str(error))))
+            line.send(encode(Unfit(str(error), list(error.culprits))))
             job = None
     if job is None:
         os._exit(0)  # without exit handlers: those belong to jobs
     # By their names: a search through all modules would touch, and so copy, their memory.
-    for name in (__package__, f"{__package__}.child", f"{__package__}.messages", __name__):
-        del sys.modules[str(name)]
+    for part in ("child", "import_settings", "imports", "messages", "static_imports", "worker"):
+        del sys.modules[f"{__package__}.{part}"]
+    del sys.modules[str(__package__)]
     end_interpreter(job)

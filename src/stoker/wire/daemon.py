@@ -35,11 +35,15 @@ class SlotInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WarmWorker(msgspec.Struct, frozen=True, kw_only=True):
-    """A process that Stoker forks jobs from: its imported modules and its memory."""
+    """A process that Stoker forks jobs from: its imported modules and its memory.
+
+    `left_out` says which import it leaves out and why.
+    """
 
     pid: int
     modules: list[str]
     mem_bytes: int | None
+    left_out: str | None = None
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True):

@@ -108,6 +108,7 @@ def test_a_plain_python_command_is_capped_and_nothing_else(tmp_path: Path) -> No
     assert capped.argv == [
         "/usr/bin/env",
         "PYTORCH_CUDA_ALLOC_CONF=per_process_memory_fraction:0.5000",
+        "XLA_PYTHON_CLIENT_MEM_FRACTION=0.5000",
         *LAUNCH.argv,
     ]
     assert cap(None) is None
@@ -118,4 +119,7 @@ def test_a_plain_python_command_is_capped_and_nothing_else(tmp_path: Path) -> No
         ["python", "train.py"],
         warm=ForkRequest(["python", "train.py"], 1, "", ["torch"]),
     )
-    assert cap(["/usr/bin/python3", "train.py"], warm) is None
+    forked = cap(["/usr/bin/python3", "train.py"], warm)
+    assert forked is not None
+    assert forked.warm is not None
+    assert forked.warm.gpu_share == 0.5

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 NOT_UTF8 = {"NAME": "\udcff"}
 REQUEST = ForkRequest(["python", "a.py"], 1, "/a b\n", ["json"])
 SAMPLES = [
-    Prepare(REQUEST, 600.0, "MARK"),
+    Prepare(REQUEST, 600.0, "MARK", ["polars"]),
     ForkJob(REQUEST, ["python", "a.py"], "/", NOT_UTF8, ["TERM"], {}),
     Ready(["json"], [("/a.py", 1, 2)]),
-    Unfit('an "import" failed'),
+    Unfit('an "import" failed', ["polars"]),
 ]
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from stoker.warm.static_imports import find_static_imports
+from stoker.warm.static_imports import find_static_imports, load_part
 
 
 def names_in(folder: Path, source: str) -> list[str]:
@@ -38,11 +38,11 @@ def test_imports_behind_a_statement_that_may_change_them_are_left_out(
     assert "csv" not in names_in(tmp_path, f"{statement}\nimport csv\n")
 
 
-def test_the_users_own_modules_are_left_out(tmp_path: Path) -> None:
+def test_the_search_ends_at_the_users_own_modules(tmp_path: Path) -> None:
     (tmp_path / "csv.py").write_text("")
     (tmp_path / "models").mkdir()
-    found = names_in(tmp_path, "import csv, models.net, json\nfrom . import near\nimport no_such\n")
-    assert found == ["json"]
+    for own in ("import csv", "import models.net", "from . import near", "import no_such"):
+        assert names_in(tmp_path, f"import json\n{own}\nimport email\n") == ["json"]
 
 
 def test_optional_imports_and_those_for_type_checkers_do_no_harm(tmp_path: Path) -> None:
@@ -88,6 +88,7 @@ def test_parts_that_a_package_loads_late_are_loaded(
     found = find_static_imports(str(script))
     assert found.names == ["lazy_library"]
     __import__("lazy_library")
-    found.load_parts()
+    for module, part in found.parts:
+        load_part(module, part)
     loaded = {name for name in sys.modules if name.startswith("lazy_library.")}
     assert loaded == {"lazy_library.config", "lazy_library.model"}

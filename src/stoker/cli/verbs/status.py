@@ -64,7 +64,8 @@ def _describe_warm_worker(worker: WarmWorker) -> str:
     shown = ", ".join(worker.modules[:_MODULES_SHOWN]) or "nothing yet"
     more = len(worker.modules) - _MODULES_SHOWN
     memory = "" if worker.mem_bytes is None else f", {format_size(worker.mem_bytes)}"
-    return f"{shown}{f' and {more} more' if more > 0 else ''} (pid {worker.pid}{memory})"
+    left_out = "" if worker.left_out is None else f"; left out: {worker.left_out}"
+    return f"{shown}{f' and {more} more' if more > 0 else ''} (pid {worker.pid}{memory}){left_out}"
 
 
 def _counts(status: Status) -> list[Cell]:

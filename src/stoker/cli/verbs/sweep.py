@@ -43,6 +43,8 @@ _OPTIONS = (
 )
 _SHOWN = 5
 
+_WARM = "runs start warm, with their imports already made (--warm never: each imports for itself)"
+
 ARGUMENTS = (
     arg("-f", "--file", metavar="FILE", help="the sweep, in YAML or TOML; -: from standard input"),
     arg("-n", "--samples", type=int, metavar="N", help="how many to draw"),
@@ -78,7 +80,11 @@ ARGUMENTS = (
     arg("-p", "--priority", type=int, metavar="N", help="higher runs first (default: 0)"),
     arg("-t", "--timeout", metavar="TIME", help="end a run after this long: 90s, 2h, 1d12h"),
     arg("--retries", type=int, metavar="N", help="try a failed run N more times"),
-    arg("--warm", metavar="MODULES", help="find these imported: torch,numpy, or auto; python only"),
+    arg(
+        "--warm",
+        metavar="MODULES",
+        help="torch,numpy: find these imported; auto; never (default: auto)",
+    ),
     arg("--sync", action="store_true", help="ship a copy of the code to whatever node, now"),
     arg("--shell", metavar="SH", help="the shell for commands; login: your own (default: /bin/sh)"),
     arg("words", nargs="*", metavar="CMD|NAME=VALUES", help="the command, and its parameters"),
@@ -96,6 +102,8 @@ def run(args: Args) -> int:
     common = make_submission(args, sweep)
     if args.dry_run:
         return _dry_run(args, sweep)
+    if args.warm is None and sweep.is_warm_by_default:
+        note(_WARM)
     if args.foreground:
         from stoker.cli.foreground_sweep import run_here
 
