@@ -16,8 +16,9 @@ demo-web: $(VENV)/.installed
 
 # Much of the tests' time is waiting, and what they write is not kept: six at a time, in memory. They run in
 # the order of their folders, so that the files with the longest tests (clusters, faults) do not come last.
+# Python may write bytecode, whatever the shell says: without it each of the six compiles all tests again.
 test: lint types $(VENV)/.web $(VENV)/.cluster
-	TMPDIR=$(SCRATCH) $(BIN)/pytest -n 6 --dist loadfile --no-loadscope-reorder
+	PYTHONDONTWRITEBYTECODE= TMPDIR=$(SCRATCH) $(BIN)/pytest -n 6 --dist loadfile --no-loadscope-reorder
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
