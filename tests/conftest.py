@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, settings
 
 from patience import AT_ONCE_S, PATIENCE_S, until
 from scale import LONG
-from stoker.testing.library import build
+from stoker.testing.library import build, build_cuda
 from stoker.testing.state import GIB, FakeGpus
 
 if TYPE_CHECKING:
@@ -58,8 +58,10 @@ def signals_of_a_terminal() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def nvml_library(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Return the folder of the C fake of NVML, built once."""
-    return os.path.dirname(build(tmp_path_factory.mktemp("nvml")))
+    """Return the folder of the C fakes of NVML and of libcuda, built once."""
+    folder = tmp_path_factory.mktemp("nvml")
+    build_cuda(folder)
+    return os.path.dirname(build(folder))
 
 
 @pytest.fixture

@@ -4,6 +4,8 @@
     procs/<pid>  the GPU's line (from 0), bytes, flags; the file of a dead pid is ignored
     xid          faults in order: the GPU's line and the XID, or 0 for a memory error
     missing      C functions that the fake driver does not have, one per line
+    cuda/<pid>   a locked (1), suspended (2) or failed (3) process: the state, then as in procs
+    driver       calls of libcuda that fail or hang, one per line: `cuCheckpointProcessLock hang`
     lock         flocked for every change
 
 Flags of a GPU: `lost`; `nomem` (the memory of processes is unknown); `nolist` (processes are unknown); `mig`
@@ -55,8 +57,10 @@ class FakeGpus:
     ) -> FakeGpus:
         """Create or reset a machine with this many idle GPUs, whose UUIDs are unique."""
         os.makedirs(os.path.join(self.folder, "procs"), exist_ok=True)
-        for process in os.listdir(os.path.join(self.folder, "procs")):
-            os.unlink(os.path.join(self.folder, "procs", process))
+        os.makedirs(os.path.join(self.folder, "cuda"), exist_ok=True)
+        for kind in ("procs", "cuda"):
+            for process in os.listdir(os.path.join(self.folder, kind)):
+                os.unlink(os.path.join(self.folder, kind, process))
         self._save(
             [FakeGpu(_uuid("GPU"), mem_bytes, name, frozenset()) for _ in range(count)],
         )
@@ -145,6 +149,28 @@ class FakeGpus:
         """Free all memory of a process."""
         with contextlib.suppress(FileNotFoundError):
             os.unlink(os.path.join(self.folder, "procs", str(pid)))
+
+    def is_locked(self, pid: int) -> bool:
+        """Whether the CUDA calls of a process block: it is locked, suspended or failed."""
+        return os.path.exists(os.path.join(self.folder, "cuda", str(pid)))
+
+    def suspended_bytes(self) -> int:
+        """Return the memory of living processes that is in host RAM."""
+        found = 0
+        for pid in os.listdir(os.path.join(self.folder, "cuda")):
+            with (
+                contextlib.suppress(FileNotFoundError),
+                open(os.path.join(self.folder, "cuda", pid), encoding="utf-8") as file,
+            ):
+                words = file.read().split()
+                if words[0] == "2" and _is_alive(FakeProcess(int(pid), 0, 0, frozenset())):
+                    found += int(words[2])
+        return found
+
+    def let_calls(self, **modes: str) -> None:
+        """Let calls of libcuda `fail`, `refuse` (as with MPS) or `hang`; the others work."""
+        lines = [f"cuCheckpointProcess{call} {mode}\n" for call, mode in modes.items()]
+        _replace(os.path.join(self.folder, "driver"), "".join(lines))
 
     def lose(self, gpu: int) -> None:
         """Let a GPU fall off the bus."""

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _BEST_LR = 3e-3
 _BEST_DROPOUT = 0.2
+_LOCK_POLL_S = 0.005
 
 
 class OutOfMemoryError(RuntimeError):
@@ -56,6 +57,11 @@ class Device:
                 raise OutOfMemoryError(self._out_of_memory_text(self._box, count, total, free))
             self._held_bytes += count
             self._box.use(os.getpid(), self._line, self._held_bytes, sm_pct=self._sm_pct)
+
+    def wait_until_unlocked(self) -> None:
+        """Block as a CUDA call does while the driver has this process locked."""
+        while self._box is not None and self._box.is_locked(os.getpid()):
+            time.sleep(_LOCK_POLL_S)
 
     def release(self) -> None:
         """Free all memory."""
@@ -94,6 +100,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             if step == args.fail_at:
                 raise RuntimeError(f"loss is nan at step {step}")
             time.sleep(args.seconds / args.steps)
+            device.wait_until_unlocked()
             device.allocate(args.grow)
             loss = (
                 0.1 + 2.2 * math.exp(-3 * step / args.steps) + abs(math.log10(args.lr / _BEST_LR))
