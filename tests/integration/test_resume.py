@@ -25,5 +25,5 @@ def test_resume_all_continues_all_paused_jobs(queue: Queue) -> None:
 def test_resume_refuses_a_job_that_is_not_paused(queue: Queue) -> None:
     queue.add("--hold", "true")
 
-    assert queue("resume", "1").err == "stoker: job 1 is held, not paused\n"
-    assert queue.ok("resume", "--all") == "nothing is paused\n"
+    assert queue("resume", "1").err == "stoker: job 1 is held, not paused or suspended\n"
+    assert queue.ok("resume", "--all") == "nothing is paused or suspended\n"

@@ -34,6 +34,7 @@ from stoker.service.show import show
 from stoker.service.start import start
 from stoker.service.status import status
 from stoker.service.stop import stop
+from stoker.service.suspend import suspend
 from stoker.service.usage import usage
 from stoker.service.web import web
 from stoker.service.why import why
@@ -74,6 +75,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     _post("/v1/release", release, wire.Release),
     _post("/v1/pause", pause, wire.Pause),
     _post("/v1/resume", resume, wire.Resume),
+    _post("/v1/suspend", suspend, wire.Suspend),
     _post("/v1/start", start, wire.Start),
     _post("/v1/preempt", preempt, wire.Preempt),
     _post("/v1/move", move, wire.Move, wire.Moved),

@@ -211,8 +211,12 @@ class Client:
         """Stop running jobs with SIGSTOP; or let the queue, or a project, start no more jobs."""
         return self._post("pause", order, wire.Changed)
 
+    def suspend(self, order: wire.Suspend) -> wire.Changed:
+        """Move the GPU memory of running jobs to host RAM."""
+        return self._post("suspend", order, wire.Changed)
+
     def resume(self, order: wire.Resume) -> wire.Changed:
-        """Resume paused jobs, the queue, or a project."""
+        """Resume paused and suspended jobs, the queue, or a project."""
         return self._post("resume", order, wire.Changed)
 
     def start(self, order: wire.Start) -> wire.Changed:

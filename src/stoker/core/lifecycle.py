@@ -7,6 +7,8 @@
     skipped ◀──skip───│─┘ (when blocked)               (resume) └──preempt─▶ preempted
                       └──retry── failed, killed, lost, skipped, preempted
 
+A running job can also be suspended (suspend, to suspended) and restored (restore, to running).
+
 An end may be reported before the start, so every end also leads out of `starting`. A job that is done
 runs again (rerun, to waiting) only when a user asks. No job stays `preempted`: it is `waiting` again
 in the same transaction, and only its attempt keeps that state.
@@ -27,6 +29,7 @@ class State(str, enum.Enum):
     STARTING = "starting"
     RUNNING = "running"
     PAUSED = "paused"
+    SUSPENDED = "suspended"
     DONE = "done"
     FAILED = "failed"
     KILLED = "killed"
@@ -43,6 +46,7 @@ MEANING = {
     State.STARTING: "has its slots; its process is being started",
     State.RUNNING: "has a running process",
     State.PAUSED: "has a stopped process; it keeps its GPUs",
+    State.SUSPENDED: "has a stopped process; its GPU memory is in host RAM, and its GPUs are free",
     State.DONE: "ended with exit code 0",
     State.FAILED: "ended with another exit code or by a signal, or could not start",
     State.KILLED: "was ended by request, by a time limit, or before it began",
@@ -73,9 +77,11 @@ class Event(enum.Enum):
     SKIP = "skip"
     PAUSE = "pause"
     RESUME = "resume"
+    SUSPEND = "suspend"
+    RESTORE = "restore"
 
 
-_LIVE = (State.STARTING, State.RUNNING, State.PAUSED)
+_LIVE = (State.STARTING, State.RUNNING, State.PAUSED, State.SUSPENDED)
 _UNDONE = (State.FAILED, State.KILLED, State.LOST, State.SKIPPED)
 _PENDING = (State.WAITING, State.HELD, State.BLOCKED, State.DELAYED)
 
@@ -104,6 +110,8 @@ TABLE: dict[Event, tuple[tuple[State, ...], State]] = {
     Event.SKIP: ((State.BLOCKED,), State.SKIPPED),
     Event.PAUSE: ((State.RUNNING,), State.PAUSED),
     Event.RESUME: ((State.PAUSED,), State.RUNNING),
+    Event.SUSPEND: ((State.RUNNING,), State.SUSPENDED),
+    Event.RESTORE: ((State.SUSPENDED,), State.RUNNING),
 }
 
 

@@ -94,6 +94,7 @@ class Daemon:
             executor=self._executor,
             slots=slots,
             clock=boot_clock_s,
+            name=self._name,
             mps_folder=os.path.join(self._home, "mps"),
             on_node_report=None if self._cluster is None else self._cluster.on_report,
         )

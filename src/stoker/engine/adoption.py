@@ -8,6 +8,7 @@ from stoker.core.job import Attempt
 from stoker.core.lifecycle import State
 from stoker.core.node import split_label
 from stoker.core.slot import Slot
+from stoker.core.suspension import Suspension
 from stoker.engine.engine import Engine
 from stoker.engine.launch_spec import log_path
 from stoker.engine.placement import find_slots
@@ -19,6 +20,7 @@ from stoker.engine.running_attempt import (
     Phase,
     Running,
     RunningAttempt,
+    Suspended,
 )
 from stoker.engine.slots import SlotTable
 from stoker.store.jobs import Known
@@ -31,15 +33,19 @@ def adopt(engine: Engine, jobs: QueueJobs, home: str, now: float) -> None:
     The executor reports later what became of them. Attempts that are known to run come first: an
     attempt that was claimed ahead for the same slot follows them.
     """
+    suspended = {} if engine.suspensions is None else engine.suspensions.recorded()
     reserved = {} if engine.gpus.sharing is None else engine.gpus.sharing.gpus.records.live()
     for facts in sorted(jobs.live_facts(), key=lambda facts: (facts.pid is None, facts.id)):
         attempt = Attempt(facts.id, facts.attempt)
         reservation = reserved.get(attempt)
+        suspension = suspended.get(attempt)
+        has_slots = suspension is None or suspension.has_slots
+        shares = reservation is not None and has_slots
         running = RunningAttempt(
             key=attempt.key,
             attempt=attempt,
             entry=_entry(facts),
-            slots=_find_slots(engine, facts, shares=reservation is not None),
+            slots=_find_slots(engine, facts, shares=shares) if has_slots else (),
             log=log_path(home, facts, facts.attempt),
             log_since=facts.log_since or 0,
             phase=_phase(facts, now),
@@ -48,6 +54,9 @@ def adopt(engine: Engine, jobs: QueueJobs, home: str, now: float) -> None:
             paused_s=(facts.stopped_us or 0) / 1e6,
             node=find_node(engine.slot_table, facts.slots),
         )
+        if suspension is not None and isinstance(running.phase, Running | Paused):
+            homes = find_slots(engine.slot_table, facts.slots)
+            running.phase = _suspended(running.phase, suspension, homes, now)
         engine.adopt(running)
         if reservation is not None and running.slots and engine.gpus.sharing is not None:
             engine.gpus.sharing.adopt(running, reservation, facts.candidate)
@@ -69,6 +78,13 @@ def _phase(facts: Facts, now: float) -> Phase:
         return Running(facts.pid, started_at_us)
     paused_s = max(0.0, time.time() - facts.stopped_at_us / 1e6)
     return Paused(facts.pid, started_at_us, now - paused_s)
+
+
+def _suspended(
+    phase: Running | Paused, suspension: Suspension, homes: tuple[Slot, ...], now: float
+) -> Suspended:
+    since = phase.since if isinstance(phase, Paused) else now
+    return Suspended(phase.pid, phase.started_at_us, since, suspension, homes)
 
 
 def _end_request(facts: Facts) -> EndRequest | None:

@@ -12,7 +12,7 @@ from stoker.engine.attempt_ends import AttemptEnds
 from stoker.engine.events import EngineListener
 from stoker.engine.journal_recovery import outcome_of
 from stoker.engine.placement import find_slots
-from stoker.engine.running_attempt import Paused, Running, RunningAttempt
+from stoker.engine.running_attempt import Paused, Running, RunningAttempt, Suspended
 from stoker.engine.slots import SlotTable
 from stoker.engine.termination import Termination
 from stoker.executors.contract import Ended, Executor, Started, Synced
@@ -48,6 +48,10 @@ class AttemptReports(msgspec.Struct, kw_only=True, eq=False):
         is_new = running.pid is None
         if isinstance(running.phase, Paused):
             running.phase = Paused(report.pid, report.at_us, running.phase.since)
+        elif isinstance(running.phase, Suspended):
+            running.phase = msgspec.structs.replace(
+                running.phase, pid=report.pid, started_at_us=report.at_us
+            )
         else:
             running.phase = Running(report.pid, report.at_us)
         running.begun = report.at_s

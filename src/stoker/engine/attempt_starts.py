@@ -19,10 +19,11 @@ from stoker.engine.retry_policy import RetryPolicy
 from stoker.engine.running_attempt import RunningAttempt, label_of
 from stoker.engine.slots import SlotTable
 from stoker.engine.warm_status import WarmStatus
-from stoker.executors.contract import Launch
+from stoker.executors.contract import Launch, Restore
 from stoker.store.jobs import Jobs
 
 if TYPE_CHECKING:
+    from stoker.engine.suspensions import Suspensions
     from stoker.executors.contract import AttemptTransfer
     from stoker.warm.messages import ForkRequest
 
@@ -122,9 +123,13 @@ class AttemptStarts(msgspec.Struct, kw_only=True, eq=False):
     ends: AttemptEnds
     claims_ahead: ClaimsAhead
     listener: EngineListener
+    suspensions: Suspensions | None
 
-    def claim(self, entry: QueueEntry, start: Start, now: float) -> Launch | None:
-        """Record the intent of a start; None if the job cannot start now."""
+    def claim(self, entry: QueueEntry, start: Start, now: float) -> Launch | Restore | None:
+        """Record the intent of a start or of a resumption; None if the job cannot start now."""
+        if entry.suspended is not None:
+            assert self.suspensions is not None
+            return self.suspensions.claim(entry, start, now)
         running = self._record_claim(entry, start, now)
         if self.launches.needs_slot_first(running):
             self.claims_ahead.needs_slot_first = True

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from stoker.engine.preemption import Preemption
     from stoker.engine.shared_slots import SharedSlots
     from stoker.engine.sharing import KindOf, Sharing
+    from stoker.engine.suspensions import Suspensions
     from stoker.engine.torch_memory_cap import TorchMemoryCap
     from stoker.executors.node_reports import NodeReport
 
@@ -56,6 +57,7 @@ class EngineParts(msgspec.Struct, frozen=True, kw_only=True):
     mps: Mps | None = None
     pause_queue: Callable[[str], None] | None = None  # on a full disk
     make_preemption: Callable[[Termination], Preemption] | None = None
+    make_suspensions: Callable[[Termination], Suspensions] | None = None
     on_node_report: Callable[[NodeReport], None] | None = None  # of a cluster
 
 
@@ -155,6 +157,8 @@ class _EngineBuilder:
 
     def _make_planner(self) -> TurnPlanner:
         parts = self._parts
+        make_suspensions = parts.make_suspensions
+        suspensions = None if make_suspensions is None else make_suspensions(self._termination)
         launches = LaunchBuilder(parts.prepare, parts.jobs, self._retry_policy, self._warm_status)
         starts = AttemptStarts(
             slot_table=parts.slot_table,
@@ -163,6 +167,7 @@ class _EngineBuilder:
             ends=self._ends,
             claims_ahead=self._claims_ahead,
             listener=parts.listener,
+            suspensions=suspensions,
         )
         make_preemption = parts.make_preemption
         preemption = None if make_preemption is None else make_preemption(self._termination)
@@ -175,6 +180,7 @@ class _EngineBuilder:
             starts=starts,
             shared_slots=self._make_shared_slots(starts),
             make_room=None if preemption is None else preemption.make_room,
+            suspensions=suspensions,
         )
 
     def _make_shared_slots(self, starts: AttemptStarts) -> SharedSlots | None:

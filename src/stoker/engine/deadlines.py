@@ -45,4 +45,4 @@ class Deadlines:
 
     def _counts(self, entry: tuple[float, str]) -> bool:
         running = self._running.get(entry[1])
-        return running is not None and running.deadline == entry[0] and not running.is_paused
+        return running is not None and running.deadline == entry[0] and not running.is_stopped

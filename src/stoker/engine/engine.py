@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -20,9 +21,12 @@ from stoker.engine.termination import Termination
 from stoker.engine.turn_planner import Preview, TurnPlanner
 from stoker.engine.turn_recorder import TurnRecorder
 from stoker.engine.warm_status import WarmStatus
-from stoker.executors.contract import Executor, Launch
+from stoker.executors.contract import Executor, Launch, Restore
 from stoker.failpoints import reach
 from stoker.supervisor.journal import Record
+
+if TYPE_CHECKING:
+    from stoker.engine.suspensions import Suspensions
 
 _RECORD_AGAIN_S = 1.0
 _NEVER = float("inf")
@@ -43,7 +47,7 @@ class Engine(msgspec.Struct, kw_only=True, eq=False):
     progress: RunProgress
     clock: Callable[[], float]
     _over: list[str] = []  # to acknowledge once the turn is recorded
-    _launches: list[Launch] = []  # to start once the turn is recorded
+    _launches: list[Launch | Restore] = []  # to start once the turn is recorded
 
     @property
     def queue(self) -> Queue:
@@ -59,6 +63,11 @@ class Engine(msgspec.Struct, kw_only=True, eq=False):
     def gpus(self) -> GpuFeatures:
         """GPU monitoring, GPU sharing and MPS."""
         return self.planner.gpus
+
+    @property
+    def suspensions(self) -> Suspensions | None:
+        """The suspended attempts; None in an engine that suspends none."""
+        return self.planner.suspensions
 
     @property
     def warm_status(self) -> WarmStatus:
@@ -95,7 +104,7 @@ class Engine(msgspec.Struct, kw_only=True, eq=False):
                 self.termination.check_deadline(running, now)
             self.planner.claims_ahead.exclude_long(now)
 
-    def _plan(self, now: float) -> list[Launch]:
+    def _plan(self, now: float) -> list[Launch | Restore]:
         if self.progress.is_paused(now) or self.retry_policy.lacks_space(now):
             return self.planner.skip_turn(release_slots=self.progress.draining)
         return self.planner.plan_turn(now)
@@ -113,9 +122,11 @@ class Engine(msgspec.Struct, kw_only=True, eq=False):
             self._over = []
             reach("after-acknowledge")
         if self._launches:
-            self.executor.launch(self._launches)
-            self._launches = []
+            launches, self._launches = self._launches, []
+            self.executor.launch([each for each in launches if isinstance(each, Launch)])
             reach("after-launch")
+            if self.suspensions is not None:
+                self.suspensions.carry_out()
         self.termination.carry_out()
         self.recorder.database.sync_when_due()
 
@@ -152,7 +163,12 @@ class Engine(msgspec.Struct, kw_only=True, eq=False):
 
     def adopt(self, running: RunningAttempt) -> None:
         """Take over an attempt of an earlier engine; the executor reports its state later."""
-        self.slot_table.occupy(running)
+        if running.is_suspended and not running.slots:
+            self.slot_table.adopt_suspended(running)
+        else:
+            self.slot_table.occupy(running)
+        if self.suspensions is not None:
+            self.suspensions.adopt(running)
         if self.gpus.mps is not None and self.retry_policy.wants_mps(running):
             self.gpus.mps.join(running)
 

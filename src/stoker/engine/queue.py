@@ -26,6 +26,7 @@ class QueueEntry(msgspec.Struct):
     known: Known | None = None  # None until the job is recorded
     tries: int = 0
     facts: Facts | None = None
+    suspended: str | None = None  # the key of a suspended attempt that goes on instead of a new one
     candidate: Candidate | None = None  # None for a command that the planner knows by its position
 
 

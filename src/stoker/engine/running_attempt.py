@@ -8,6 +8,7 @@ import msgspec
 
 from stoker.core.job import Attempt, Ending
 from stoker.core.slot import Slot
+from stoker.core.suspension import Suspension
 from stoker.engine.queue import QueueEntry
 
 
@@ -36,8 +37,21 @@ class Paused(msgspec.Struct, frozen=True):
     since: float
 
 
-Phase = ClaimedAhead | Starting | Running | Paused
-_WITH_PROCESS = (Running, Paused)
+class Suspended(msgspec.Struct, frozen=True):
+    """It has a process whose GPU memory is, or is being moved, in host RAM.
+
+    `home_slots` are the slots of whole GPUs to which it goes back.
+    """
+
+    pid: int
+    started_at_us: int
+    since: float
+    suspension: Suspension
+    home_slots: tuple[Slot, ...]
+
+
+Phase = ClaimedAhead | Starting | Running | Paused | Suspended
+_WITH_PROCESS = (Running, Paused, Suspended)
 STARTING = Starting()
 
 
@@ -95,6 +109,16 @@ class RunningAttempt(msgspec.Struct, kw_only=True):
     def is_paused(self) -> bool:
         """Whether its process is stopped."""
         return isinstance(self.phase, Paused)
+
+    @property
+    def is_suspended(self) -> bool:
+        """Whether its GPU memory is in host RAM, or on its way there or back."""
+        return isinstance(self.phase, Suspended)
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether its time limit waits."""
+        return isinstance(self.phase, (Paused, Suspended))
 
     @property
     def end_reason(self) -> str | None:

@@ -15,9 +15,9 @@ from stoker.engine.sharing import Join, Sharing
 from stoker.engine.slot_state import SlotState
 from stoker.engine.slots import SlotTable
 from stoker.engine.torch_memory_cap import TorchMemoryCap
-from stoker.executors.contract import Executor, Launch
+from stoker.executors.contract import Executor, Launch, Restore
 
-Claim = Callable[[QueueEntry, Start, float], Launch | None]
+Claim = Callable[[QueueEntry, Start, float], Launch | Restore | None]
 """Records the intent of a start; None if it cannot be made for the moment."""
 
 
@@ -31,7 +31,7 @@ class SharedSlots(msgspec.Struct, eq=False):
     claim: Claim
     torch_memory_cap: TorchMemoryCap | None
 
-    def begin(self, demand: Candidates, start: Start, now: float) -> Launch | None:
+    def begin(self, demand: Candidates, start: Start, now: float) -> Launch | Restore | None:
         """Start a job that may share on a GPU without others, or plainly if it cannot be shared."""
         state = self.sharing.slot_to_share(start.slots[0]) if len(start.slots) == 1 else None
         if state is None:
@@ -40,7 +40,9 @@ class SharedSlots(msgspec.Struct, eq=False):
         join = self.sharing.begin(state, demand.candidate(start.job))
         return self._start(demand[start.job], join, now)
 
-    def join(self, demand: Candidates, begun: set[int], now: float) -> tuple[list[Launch], bool]:
+    def join(
+        self, demand: Candidates, begun: set[int], now: float
+    ) -> tuple[list[Launch | Restore], bool]:
         """Start jobs beside others. Returns the launches, and whether all of these jobs could start.
 
         `begun` has the plan's ids of the jobs that start in this turn already.
@@ -49,7 +51,7 @@ class SharedSlots(msgspec.Struct, eq=False):
         for each in waiting:
             if each.share is not None:
                 self._note_cap(demand, each.id)
-        launches: list[Launch] = []
+        launches: list[Launch | Restore] = []
         for join in self.sharing.join(waiting, now):
             launch = self._start(demand[join.candidate.id], join, now)
             if launch is None:
@@ -62,13 +64,14 @@ class SharedSlots(msgspec.Struct, eq=False):
         if cap is not None:
             self.sharing.note_cap(job, lambda: cap.is_possible(demand[job]))
 
-    def _start(self, entry: QueueEntry, join: Join, now: float) -> Launch | None:
+    def _start(self, entry: QueueEntry, join: Join, now: float) -> Launch | Restore | None:
         state = self.shared_slot_on(join.state)
         self.gpu_leases.request(state)
         launch = self.claim(entry, Start(join.candidate.id, (state.slot.index,)), now)
         if launch is None:
             return None
-        capped = self._cap(launch, entry, join)
+        # A resumed job keeps the limit that it was started with.
+        capped = self._cap(launch, entry, join) if isinstance(launch, Launch) else None
         running = self.slot_table.running[launch.key]
         self.sharing.admit(running, join, now, capped=capped is not None)
         return capped or launch

@@ -303,6 +303,16 @@ class SlotTable:
                 self._order.remove(slot.index)
                 self._order.append(slot.index)
 
+    def leave(self, running: RunningAttempt) -> None:
+        """Take a suspended attempt off its slots; it stays among the running attempts."""
+        self.vacate(running)
+        self.running[running.key] = running
+        running.slots = ()
+
+    def adopt_suspended(self, running: RunningAttempt) -> None:
+        """Add a suspended attempt, which has no slot."""
+        self.running[running.key] = running
+
     def spread_adopted(self) -> None:
         """Move running attempts from behind others to empty slots with the same GPUs."""
         for state in self.states:

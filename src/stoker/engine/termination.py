@@ -10,7 +10,7 @@ import msgspec
 
 from stoker.core.job import Ending
 from stoker.engine.deadlines import Deadlines
-from stoker.engine.running_attempt import EndRequest, Paused, Running, RunningAttempt
+from stoker.engine.running_attempt import EndRequest, Paused, Running, RunningAttempt, Suspended
 from stoker.executors.contract import Executor
 
 
@@ -68,16 +68,24 @@ class Termination:
         """Let the processes of a paused attempt go on."""
         phase = running.phase
         if isinstance(phase, Paused):
-            paused_s = self._clock() - phase.since
-            running.paused_s += max(paused_s, 1e-6)
-            if running.deadline is not None:
-                running.deadline += paused_s
+            self.count_stop(running, phase.since)
             self._unpause(running, phase)
             self._deadlines.note(running)
 
+    def count_stop(self, running: RunningAttempt, since: float) -> None:
+        """Extend the time limit of an attempt by the time since it was stopped."""
+        stopped_s = self._clock() - since
+        running.paused_s += max(stopped_s, 1e-6)
+        if running.deadline is not None:
+            running.deadline += stopped_s
+
     def repeat(self, running: RunningAttempt) -> None:
         """Repeat the last pause or resume, which may have been lost with an earlier engine."""
-        if running.is_paused:
+        phase = running.phase
+        if isinstance(phase, Suspended):
+            if not phase.suspension.has_slots:
+                self._signal(running, signal.SIGSTOP)
+        elif running.is_paused:
             self._signal(running, signal.SIGSTOP)
         elif running.paused_s:
             self._signal(running, signal.SIGCONT)
@@ -92,7 +100,7 @@ class Termination:
 
     def check_deadline(self, running: RunningAttempt, now: float) -> None:
         """End an attempt that is over its time limit; kill one that is over its grace period."""
-        if running.deadline is None or now < running.deadline or running.is_paused:
+        if running.deadline is None or now < running.deadline or running.is_stopped:
             return
         if running.end_request is None:
             request = running.entry.request
@@ -109,6 +117,11 @@ class Termination:
         assert running.end_request is not None
         request = running.end_request = msgspec.structs.replace(running.end_request, is_sent=True)
         running.deadline = now + request.grace_s
+        if running.is_suspended:
+            # Its CUDA calls block, so it cannot end by itself: SIGKILL also frees its host memory.
+            running.deadline = None
+            self._pending.append(lambda: self._executor.kill(running.key))
+            return
         self._deadlines.note(running)
         stop_signal = running.entry.request.options.stop_signal
         self._pending.append(

@@ -17,10 +17,11 @@ from stoker.engine.policy import LazyBusy, Policy
 from stoker.engine.queue import Queue, QueueEntry
 from stoker.engine.retry_policy import RetryPolicy
 from stoker.engine.slots import SlotTable
-from stoker.executors.contract import Launch
+from stoker.executors.contract import Launch, Restore
 
 if TYPE_CHECKING:
     from stoker.engine.shared_slots import SharedSlots
+    from stoker.engine.suspensions import Suspensions
 
 _NEVER = float("inf")
 
@@ -60,6 +61,7 @@ class TurnPlanner(msgspec.Struct, kw_only=True, eq=False):
     starts: AttemptStarts
     shared_slots: SharedSlots | None
     make_room: Callable[[QueueEntry], None] | None
+    suspensions: Suspensions | None = None
     policy: Policy = plan
     _turn_again: bool = False  # more could start, and no event will say so
     _lacks_slots: bool = False
@@ -70,8 +72,8 @@ class TurnPlanner(msgspec.Struct, kw_only=True, eq=False):
         """Optional GPU features of the engine."""
         return self.retry_policy.gpus
 
-    def plan_turn(self, now: float) -> list[Launch]:
-        """Start everything that can start now. Returns the launches; all of them are recorded."""
+    def plan_turn(self, now: float) -> list[Launch | Restore]:
+        """Start and resume everything that can be now. Returns it; all of it is recorded."""
         self._turn_again = self._lacks_slots = False
         vacancies = self._find_vacancies(now)
         candidates = self._select_candidates(vacancies)
@@ -92,7 +94,7 @@ class TurnPlanner(msgspec.Struct, kw_only=True, eq=False):
             return launches
         return launches + self._join(candidates, {start.job for start in starts}, now)
 
-    def skip_turn(self, *, release_slots: bool) -> list[Launch]:
+    def skip_turn(self, *, release_slots: bool) -> list[Launch | Restore]:
         """Start nothing in this turn."""
         self._turn_again = self._lacks_slots = False
         if release_slots:
@@ -104,8 +106,7 @@ class TurnPlanner(msgspec.Struct, kw_only=True, eq=False):
         free = self.slot_table.free()
         cpu_places = self.slot_table.free_cpu_places()
         wanted = max(len(free), 1) + self.retry_policy.held_back
-        entries = self.queue.peek(wanted, cpu_places)
-        candidates = self._candidates(entries)
+        candidates = self._candidates(self.queue.peek(wanted, cpu_places))
         made = self._plan(candidates, _Vacancies(free, {}, cpu_places, len(free), wanted), now)
         return Preview(starting={start.job for start in made.starts}, reserved={**made.reserved})
 
@@ -121,6 +122,8 @@ class TurnPlanner(msgspec.Struct, kw_only=True, eq=False):
             due = min(due, review_at)
         if (space_due := self.retry_policy.due_s(now)) is not None:
             due = min(due, space_due)
+        if self.suspensions is not None:
+            due = min(due, self.suspensions.due_at())
         delay_s = self.queue.due_s()
         return due if delay_s is None else min(due, now + delay_s)
 
@@ -142,6 +145,8 @@ class TurnPlanner(msgspec.Struct, kw_only=True, eq=False):
         return self._candidates(self.queue.peek(vacancies.wanted, vacancies.cpu_places, deep))
 
     def _candidates(self, entries: list[QueueEntry]) -> Candidates:
+        if self.suspensions is not None and (suspended := self.suspensions.entries()):
+            entries = sorted(entries + suspended, key=_order_of)
         return Candidates(entries, self.slot_table, self.retry_policy, self.gpus.sharing)
 
     def _request_slots(self, candidates: Candidates, vacancies: _Vacancies, now: float) -> bool:
@@ -187,9 +192,12 @@ class TurnPlanner(msgspec.Struct, kw_only=True, eq=False):
             nodes=nodes,
         )
 
-    def _claim(self, candidates: Candidates, starts: Sequence[Start], now: float) -> list[Launch]:
+    def _claim(
+        self, candidates: Candidates, starts: Sequence[Start], now: float
+    ) -> list[Launch | Restore]:
         """Claim jobs in order, up to the first that cannot be claimed now."""
-        launches: list[Launch] = []
+        launches: list[Launch | Restore] = []
+        launch: Launch | Restore | None
         for start in starts:
             if start.job in candidates.sharers and self.shared_slots is not None:
                 launch = self.shared_slots.begin(candidates, start, now)
@@ -200,10 +208,15 @@ class TurnPlanner(msgspec.Struct, kw_only=True, eq=False):
             launches.append(launch)
         return launches
 
-    def _join(self, candidates: Candidates, begun: set[int], now: float) -> list[Launch]:
+    def _join(self, candidates: Candidates, begun: set[int], now: float) -> list[Launch | Restore]:
         """Start jobs that share on GPUs that other jobs use, where there is room."""
         if self.shared_slots is None or not (candidates.sharers or self.slot_table.shared):
             return []
         launches, complete = self.shared_slots.join(candidates, begun, now)
         self._turn_again = self._turn_again or not complete
         return launches
+
+
+def _order_of(entry: QueueEntry) -> tuple[int, int, int]:
+    assert entry.candidate is not None  # the jobs of a database all have one
+    return entry.candidate.order

@@ -17,6 +17,7 @@ from stoker.open_files import with_original_limit
 
 TIMEOUT_S = 120.0
 _AT_ONCE = 2
+_END_WITHIN_S = 5.0
 
 # Exit codes of worker tasks. The first class that fits is used.
 CODES: tuple[tuple[type[StokerError], int], ...] = (
@@ -66,7 +67,8 @@ async def run_child(
     except BaseException as error:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        await process.wait()
+        with contextlib.suppress(asyncio.TimeoutError):  # a process can hang in a driver
+            await asyncio.wait_for(process.wait(), _END_WITHIN_S)
         if isinstance(error, asyncio.TimeoutError):  # before Python 3.11 a class of its own
             raise TimeoutError from None
         raise
@@ -79,6 +81,19 @@ class _Refusal(msgspec.Struct):
     field: str | None
 
 
+async def ask(home: str, name: str, order: object, timeout_s: float) -> bytes:
+    """Run one worker task. Returns its answer, or raises its StokerError, or TimeoutError."""
+    argv = module_command("stoker.worker_tasks", name, home)
+    child = await run_child(argv, msgspec.json.encode(order), {"STOKER_HOME": home}, timeout_s)
+    if child.code == 0:
+        return child.out
+    kind = next((kind for kind, code in CODES if code == child.code), None)
+    if kind is None:
+        raise StokerError(f"the worker task failed with exit {child.code}: {child.last_error}")
+    refusal = msgspec.json.decode(child.out, type=_Refusal)
+    raise kind(refusal.detail, field=refusal.field)
+
+
 class WorkerProcesses:
     """Runs `python -m stoker.worker_tasks`, a few at a time. Belongs to one event loop."""
 
@@ -88,19 +103,10 @@ class WorkerProcesses:
 
     async def send(self, name: str, order: object) -> bytes:
         """Run a worker task. Returns its answer, or raises its StokerError."""
-        argv = module_command("stoker.worker_tasks", name, self._home)
-        data = msgspec.json.encode(order)
         async with self._few:
             try:
-                child = await run_child(argv, data, {"STOKER_HOME": self._home}, TIMEOUT_S)
+                return await ask(self._home, name, order, TIMEOUT_S)
             except TimeoutError:
                 raise ConflictError(
                     f"this took longer than {TIMEOUT_S:g} s and was given up: ask for less"
                 ) from None
-        if child.code == 0:
-            return child.out
-        kind = next((kind for kind, code in CODES if code == child.code), None)
-        if kind is None:
-            raise StokerError(f"the worker task failed with exit {child.code}: {child.last_error}")
-        refusal = msgspec.json.decode(child.out, type=_Refusal)
-        raise kind(refusal.detail, field=refusal.field)

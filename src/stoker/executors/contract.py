@@ -71,6 +71,12 @@ class Launch(msgspec.Struct, frozen=True):
     ahead: bool = False
 
 
+class Restore(msgspec.Struct, frozen=True):
+    """A suspended attempt that goes on instead of a launch. Its engine resumes it, not the executor."""
+
+    key: str
+
+
 class Held(msgspec.Struct, frozen=True, array_like=True, tag="held"):
     """The client holds the GPUs of a slot until it releases them."""
 
@@ -268,6 +274,9 @@ class Executor(Protocol):
 
         Other attempts that were launched ahead may be revoked with it.
         """
+
+    def move(self, key: str, slots: tuple[int, ...] | None) -> None:
+        """Let a running attempt leave its slots (None), or occupy these. Its process is not touched."""
 
     def signal(self, key: str, signum: int, grace_s: float | None = None) -> None:
         """Signal the attempt's whole process tree once.

@@ -210,6 +210,9 @@ class ForegroundExecutor:
             if isinstance(report, Started | Refused | Revoked):
                 self._in_line.pop(report.key, None)
 
+    def move(self, key: str, slots: tuple[int, ...] | None) -> None:
+        """Do nothing: a foreground run suspends no jobs."""
+
     def signal(self, key: str, signum: int, grace_s: float | None = None) -> None:
         """Signal a tree."""
         self._send_all(messages.SignalAttempt(key, int(signum), grace_s))

@@ -210,6 +210,10 @@ class MultiNodeExecutor:
         """Take an attempt back."""
         self._of(key).revoke(key)
 
+    def move(self, key: str, slots: tuple[int, ...] | None) -> None:
+        """Free the slots of an attempt, or let it occupy these."""
+        self._of(key).move(key, slots)
+
     def signal(self, key: str, signum: int, grace_s: float | None = None) -> None:
         """Signal a tree."""
         self._of(key).signal(key, signum, grace_s)

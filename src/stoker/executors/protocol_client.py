@@ -112,6 +112,14 @@ class ProtocolClient:
         """Take an attempt back."""
         self._send(messages.RevokeAttempt(key))
 
+    def move(self, key: str, slots: tuple[int, ...] | None) -> None:
+        """Free the slots of an attempt, or let it occupy these."""
+        if slots is None:
+            self._send(messages.MoveAttempt(key, None))
+        else:
+            place, definition = self._slot_numbering.place(slots)
+            self._send(*definition, messages.MoveAttempt(key, place))
+
     def signal(self, key: str, signum: int, grace_s: float | None = None) -> None:
         """Signal a tree."""
         self._send(messages.SignalAttempt(key, int(signum), grace_s))

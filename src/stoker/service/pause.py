@@ -9,6 +9,7 @@ from stoker.engine.context import QueueContext
 from stoker.errors import ConflictError
 from stoker.failpoints import reach
 from stoker.service.bulk_change import change_each
+from stoker.service.suspend import queue_suspended
 from stoker.wire import Changed, Pause, Resume
 
 _BY_HAND = "paused by hand"
@@ -29,6 +30,8 @@ async def pause(context: QueueContext, order: Pause) -> Changed:
         running = context.running(job)
         if running is not None and running.end_request is not None:
             return f"job {job} is being ended: {running.end_request.reason}"
+        if running is not None and running.is_suspended:
+            return f"job {job} is being suspended: stoker why {job} tells how far it is"
         context.jobs.pause(job, time.time_ns() // 1000)
         return None
 
@@ -37,7 +40,7 @@ async def pause(context: QueueContext, order: Pause) -> Changed:
 
 
 async def resume(context: QueueContext, order: Resume) -> Changed:
-    """Resume paused jobs with SIGCONT, or the queue, or a project.
+    """Resume paused jobs with SIGCONT, or the queue, or a project. Suspended jobs wait for their GPUs.
 
     Resuming the queue also resumes the jobs without a project, if a failure limit has paused them.
     """
@@ -45,13 +48,19 @@ async def resume(context: QueueContext, order: Resume) -> Changed:
         return _resume_queue(context, order.project)
 
     def change(job: int, state: State) -> str | None:
+        if state is State.SUSPENDED:
+            return queue_suspended(context, job)
         if state is not State.PAUSED:
-            return f"job {job} is {state.value}, not paused"
+            return f"job {job} is {state.value}, not paused or suspended"
         context.jobs.resume(job, time.time_ns() // 1000)
         return None
 
     go_on = context.engine.termination.resume
-    return await change_each(context, order, change, fits=State.PAUSED.__eq__, then=go_on)
+    return await change_each(context, order, change, fits=_is_stopped, then=go_on)
+
+
+def _is_stopped(state: State) -> bool:
+    return state in (State.PAUSED, State.SUSPENDED)
 
 
 def _pause_queue(context: QueueContext, project: str | None) -> Changed:

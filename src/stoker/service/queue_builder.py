@@ -33,6 +33,9 @@ from stoker.engine.sharing import Sharing
 from stoker.engine.sharing_forecast import Forecast
 from stoker.engine.slot_state import DRAINED, REMOVED
 from stoker.engine.slots import SlotTable
+from stoker.engine.suspend_helper import SuspendHelper
+from stoker.engine.suspensions import Helper, SuspensionParts, Suspensions
+from stoker.engine.termination import Termination
 from stoker.engine.torch_memory_cap import TorchMemoryCap
 from stoker.engine.worker_process import WorkerProcesses
 from stoker.executors.contract import Executor
@@ -42,6 +45,7 @@ from stoker.store.database import Database
 from stoker.store.pending import PendingJobs
 from stoker.store.queue_jobs import QueueJobs
 from stoker.store.sharing_records import SharingRecords
+from stoker.store.suspension_records import SuspensionRecords
 
 
 class QueueSources(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,6 +60,8 @@ class QueueSources(msgspec.Struct, frozen=True, kw_only=True):
     head: str = ""
     nodes: Iterable[NodeFacts] = ()  # those known from before
     prepare: Prepare | None = None  # other than by the specs of the jobs
+    suspend_helper: Helper | None = None  # other than processes of the worker task
+    name: str = ""  # of the supervisor: it begins the cookies of the jobs
     mps_folder: str | None = None  # where the daemons of MPS have their folders
     on_node_report: Callable[[NodeReport], None] | None = None  # of a cluster
 
@@ -112,9 +118,26 @@ class _QueueBuilder:
                 mps=self._find_mps(),
                 pause_queue=self._pause_queue,
                 make_preemption=lambda termination: Preemption(self.slot_table, termination, jobs),
+                make_suspensions=self._make_suspensions,
                 on_node_report=sources.on_node_report,
             )
         )
+
+    def _make_suspensions(self, termination: Termination) -> Suspensions:
+        sources = self.sources
+        parts = SuspensionParts(
+            slot_table=self.slot_table,
+            executor=sources.executor,
+            jobs=self.jobs,
+            records=SuspensionRecords(sources.database),
+            sharing=self.sharing,
+            helper=sources.suspend_helper or SuspendHelper(sources.home),
+            clock=sources.clock,
+            name=sources.name,
+            notify=self.publisher.on_notice,
+            changed=self.publisher.on_change,
+        )
+        return Suspensions(parts, termination)
 
     def _find_mps(self) -> Mps | None:
         if self.sources.mps_folder is None:
@@ -188,7 +211,15 @@ def assemble(
         worker_tasks=WorkerProcesses(sources.home),
         stopping=asyncio.get_running_loop().create_future(),
     )
-    publisher.followers += [context.failure_limit.on_end, context.eta.on_end, context.hooks.on_end]
+    suspensions = engine.suspensions
+    assert suspensions is not None
+    suspensions.poke = context.driver.poke
+    publisher.followers += [
+        suspensions.on_end,
+        context.failure_limit.on_end,
+        context.eta.on_end,
+        context.hooks.on_end,
+    ]
     _follow_config(context)
     return context
 

@@ -8,9 +8,10 @@ from stoker.core.job import Request
 from stoker.core.lifecycle import State, is_pending
 from stoker.core.placement import read_where
 from stoker.core.size import format_bytes
+from stoker.core.suspension import Stage
 from stoker.core.wait_reason import Occupant, SlotView, clock, waits_for_slots
 from stoker.engine.context import QueueContext
-from stoker.engine.running_attempt import RunningAttempt
+from stoker.engine.running_attempt import RunningAttempt, Suspended, label_of
 from stoker.engine.slot_state import REMOVED, ClosedBy, SlotState
 from stoker.service.job_selection import find_one
 from stoker.store.job_queries import reason_of
@@ -62,6 +63,8 @@ def _text(context: QueueContext, facts: Facts, state: State) -> str:
             return f"is delayed until {at}, in {clock(begin - time.time())}{again}"
         case State.STARTING | State.RUNNING | State.PAUSED:
             return _running(context, facts, state)
+        case State.SUSPENDED:
+            return _suspended(context, facts)
         case State.DONE:
             return "is done: it ended with exit 0"
         case State.SKIPPED:
@@ -142,29 +145,47 @@ def _away(context: QueueContext, request: Request) -> list[str]:
 
 
 def _slots(context: QueueContext, facts: Facts, reserved: dict[int, int]) -> list[SlotView]:
-    """Describe the slots that fit a job, without those of nodes that are away."""
+    return [view for view, _index in _views(context, facts, reserved)]
+
+
+def _views(
+    context: QueueContext, facts: Facts, reserved: dict[int, int]
+) -> list[tuple[SlotView, int]]:
+    """Describe the slots that fit a job, each with its index, without those of nodes that are away."""
     here = context.admission.placed(facts.request.where)
     allowed = context.admission.allowed(facts.request.project)
     now = context.engine.clock()
     return [
-        SlotView(
-            label=slot_state.slot.label,
-            barred="is not for its project"
-            if allowed is not None and slot_state.slot.index not in allowed
-            else _unfit(context, facts, slot_state) or _too_small(context, facts, slot_state),
-            drained=slot_state.drained,
-            closed=slot_state.closed.get(ClosedBy.GPU),
-            waits_for=None if slot_state.refusal is None else slot_state.refusal.reason,
-            occupant=None if slot_state.current is None else _occupant(slot_state.current, now),
-            kept_for=reserved.get(slot_state.slot.index),
-            shared=_shared(context, facts, slot_state),
-        )
+        (_view(context, facts, slot_state, allowed, reserved, now), slot_state.slot.index)
         for slot_state in context.engine.slot_table.states
         if slot_state.whole_slot is None
         and ClosedBy.NODE not in slot_state.closed
         and (here is None or slot_state.slot.index in here)
         and (slot_state.drained != REMOVED or not slot_state.is_idle)
     ]
+
+
+def _view(
+    context: QueueContext,
+    facts: Facts,
+    slot_state: SlotState,
+    allowed: frozenset[int] | None,
+    reserved: dict[int, int],
+    now: float,
+) -> SlotView:
+    is_barred = allowed is not None and slot_state.slot.index not in allowed
+    return SlotView(
+        label=slot_state.slot.label,
+        barred="is not for its project"
+        if is_barred
+        else _unfit(context, facts, slot_state) or _too_small(context, facts, slot_state),
+        drained=slot_state.drained,
+        closed=slot_state.closed.get(ClosedBy.GPU),
+        waits_for=None if slot_state.refusal is None else slot_state.refusal.reason,
+        occupant=None if slot_state.current is None else _occupant(slot_state.current, now),
+        kept_for=reserved.get(slot_state.slot.index),
+        shared=_shared(context, facts, slot_state),
+    )
 
 
 def _unfit(context: QueueContext, facts: Facts, slot_state: SlotState) -> str | None:
@@ -213,6 +234,8 @@ def _running(context: QueueContext, facts: Facts, state: State) -> str:
     text = f"is {word} {where} ({clock(occupant.since_s)})"
     if running.end_request is not None:
         return f"{text} and is being ended: {running.end_request.reason}"
+    if running.is_suspended:
+        return f"{text} and is being suspended"
     if state is State.PAUSED:
         return f"{text}, and keeps its GPU memory: stoker resume {facts.id} lets it go on"
     if (room := _room(context, running)) is not None:
@@ -220,6 +243,37 @@ def _running(context: QueueContext, facts: Facts, state: State) -> str:
     if occupant.limit_in_s is not None:
         return f"{text}, time limit in {clock(occupant.limit_in_s)}"
     return text
+
+
+def _suspended(context: QueueContext, facts: Facts) -> str:
+    """Explain where a suspended job stands on its way back to its GPUs."""
+    running = context.running(facts.id)
+    phase = None if running is None else running.phase
+    if running is None or not isinstance(phase, Suspended):
+        return "is suspended"
+    suspension = phase.suspension
+    held = format_bytes(sum(suspension.held_bytes.values()))
+    text = f"is suspended from GPU {label_of(phase.home_slots)}, with {held} in host RAM"
+    if running.end_request is not None:
+        return f"{text}, and is being ended: {running.end_request.reason}"
+    if suspension.stage is Stage.RESUMING:
+        return f"{text}, and is being resumed"
+    if suspension.stage is Stage.SUSPENDED:
+        note = "" if suspension.note is None else f"; it was not resumed: {suspension.note}"
+        return f"{text}: stoker resume {facts.id} lets it go on{note}"
+    if suspension.note is not None:
+        return f"{text}; it waits to go on: {suspension.note}"
+    return f"{text}; it {_waits_for_home(context, facts, phase)}"
+
+
+def _waits_for_home(context: QueueContext, facts: Facts, phase: Suspended) -> str:
+    """Return which jobs keep a suspended job from its GPUs."""
+    homes = {slot.index for slot in phase.home_slots}
+    preview = context.engine.preview()
+    if facts.id in preview.starting:
+        return "goes on in this very moment"
+    views = [view for view, index in _views(context, facts, preview.reserved) if index in homes]
+    return waits_for_slots(len(homes), views, "") + _jobs_ahead(context, facts)
 
 
 def _room(context: QueueContext, running: RunningAttempt) -> str | None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import msgspec
 
 from stoker.core.job import Attempt, JobClass, Outcome, Request
-from stoker.core.lifecycle import TABLE, Event, State
+from stoker.core.lifecycle import TABLE, Event, State, is_live
 from stoker.core.planner import Candidate
 from stoker.core.usage import AttemptUse
 from stoker.store.database import Database
@@ -60,6 +60,10 @@ def decode_use(text: str | None) -> AttemptUse | None:
     return None if text is None else _use_decoder.decode(text)
 
 
+# The states in which a process may exist, for a query.
+LIVE_STATES = ", ".join(f"'{state.value}'" for state in State if is_live(state))
+
+
 class StateConflictError(Exception):
     """The state of a job does not allow an event."""
 
@@ -81,6 +85,7 @@ _END = (
     ", pid = ?, started_at_us = ?, ended_at_us = ?, status = ?, reason = ?, cpu_us = ?,"
     " max_rss_kb = ?, slots = coalesce(?, slots)"
 )
+_GO_ON = ", stopped_us = coalesce(stopped_us, 0) + max(1, ? - stopped_at_us), stopped_at_us = NULL"
 _MOVE = ", reason = ?, ended_at_us = ?"
 # The columns that each event sets besides the state.
 _COLUMNS = {
@@ -89,7 +94,9 @@ _COLUMNS = {
     Event.REVOKE: ", attempt = attempt - 1, slots = NULL, tries = max(tries - 1, 0)",
     Event.START: ", pid = ?, started_at_us = ?, slots = coalesce(?, slots)",
     Event.PAUSE: ", stopped_at_us = ?",
-    Event.RESUME: ", stopped_us = coalesce(stopped_us, 0) + max(1, ? - stopped_at_us), stopped_at_us = NULL",
+    Event.RESUME: _GO_ON,
+    Event.SUSPEND: ", stopped_at_us = ?",
+    Event.RESTORE: _GO_ON,
     Event.SUCCEED: _END,
     Event.FAIL: _END,
     Event.KILL: _END,
@@ -232,6 +239,14 @@ class Jobs:
         """Record that a paused job is running again."""
         self.change(Event.RESUME, job, at_us)
 
+    def suspend(self, job: int, at_us: int) -> None:
+        """Record that a running job is suspended."""
+        self.change(Event.SUSPEND, job, at_us)
+
+    def restore(self, job: int, at_us: int) -> None:
+        """Record that a suspended job is running again."""
+        self.change(Event.RESTORE, job, at_us)
+
     def move_pending(
         self, job: int, event: Event, reason: str | None = None, at_us: int | None = None
     ) -> None:
@@ -293,7 +308,7 @@ class Jobs:
     def live(self) -> list[Live]:
         """Return all attempts that have not ended."""
         rows = self._execute(
-            "SELECT id, attempt, pid, started_at_us FROM job WHERE state IN ('starting', 'running', 'paused')"
+            f"SELECT id, attempt, pid, started_at_us FROM job WHERE state IN ({LIVE_STATES})"  # noqa: S608 - ours
         )
         return [
             Live(Attempt(job, number), pid, started_at_us)

@@ -13,7 +13,7 @@ from stoker.core.job import Attempt, Ending, Options, Request
 from stoker.core.lifecycle import TABLE, Event, State
 from stoker.core.planner import Candidate, make_candidate
 from stoker.store.database import Database
-from stoker.store.jobs import CLASS_COLUMNS, Jobs
+from stoker.store.jobs import CLASS_COLUMNS, LIVE_STATES, Jobs
 from stoker.store.named_values import NamedValues
 from stoker.store.submissions import (
     USUAL,
@@ -30,6 +30,7 @@ from stoker.store.sweep_records import add_runs
 _LAST_ID = "last_id"
 _TALLIED_AS = {State.STARTING: State.RUNNING}
 _KNOWN_SUBMISSIONS = 256
+_STOPPED = (State.PAUSED, State.SUSPENDED)
 _FACTS = (
     "SELECT job.id, attempt, tries, command, form, name, log, fresh, submission, ending, job.slots, pid,"  # noqa: S608
     " started_at_us, grace_s, state, rank, begin_at_us, held, stopped_at_us, stopped_us, sweep_run.dir,"
@@ -114,7 +115,7 @@ class QueueJobs(Jobs):
         self.has_forced = self._has("forced IS NOT NULL")
         # Whether a waiting job may preempt others.
         self.has_preempting = self._has("options IS NOT NULL AND state = 'waiting'")
-        self._paused = self._find_paused()
+        self._stopped = self._find_stopped()
         self.surroundings = lru_cache(_KNOWN_SUBMISSIONS)(partial(environment_of, database))
         self._removals = NamedValues(database, "removal.")
 
@@ -122,10 +123,12 @@ class QueueJobs(Jobs):
         sql = f"SELECT 1 FROM job WHERE {condition} LIMIT 1"  # noqa: S608 - our own
         return self._execute(sql).fetchone() is not None
 
-    def _find_paused(self) -> set[int]:
-        if not self._committed[State.PAUSED.value]:
-            return set()
-        return {job for (job,) in self._execute("SELECT id FROM job WHERE state = 'paused'")}
+    def _find_stopped(self) -> dict[int, State]:
+        """Return the jobs that are paused or suspended: few, and counted by their own states."""
+        if not any(self._committed[state.value] for state in _STOPPED):
+            return {}
+        rows = self._execute("SELECT id, state FROM job WHERE state IN ('paused', 'suspended')")
+        return {job: State(state) for job, state in rows}
 
     def tally(self) -> dict[State, int]:
         """Return how many jobs are in each state; starting jobs count as running."""
@@ -200,8 +203,8 @@ class QueueJobs(Jobs):
         return _read_facts(self._execute(f"{_FACTS} WHERE job.id = ?", (job,)).fetchone())
 
     def live_facts(self) -> list[Facts]:
-        """Return the facts of all jobs that are starting, running or paused."""
-        rows = self._execute(f"{_FACTS} WHERE state IN ('starting', 'running', 'paused')")
+        """Return the facts of all jobs that may have a process."""
+        rows = self._execute(f"{_FACTS} WHERE state IN ({LIVE_STATES})")
         return [_read_facts(row) for row in rows]
 
     def environment(self, number: int) -> bytes:
@@ -215,10 +218,10 @@ class QueueJobs(Jobs):
         """Change the state of a job by an event, and count it."""
         source, target = self._state_before(event, job), TABLE[event][1]
         super().change(event, job, *values)
-        if source is State.PAUSED:
-            self._paused.discard(job)
-        elif target is State.PAUSED:
-            self._paused.add(job)
+        if source in _STOPPED:
+            self._stopped.pop(job, None)
+        elif target in _STOPPED:
+            self._stopped[job] = target
         self._uncommitted[_TALLIED_AS.get(source, source).value] -= 1
         self._uncommitted[_TALLIED_AS.get(target, target).value] += 1
 
@@ -227,7 +230,7 @@ class QueueJobs(Jobs):
         if len(sources) == 1:
             return sources[0]
         if State.RUNNING in sources:  # saves a query for each attempt that ends
-            return State.PAUSED if job in self._paused else State.RUNNING
+            return self._stopped.get(job, State.RUNNING)
         return self.state_of(job)
 
     def renew(self, job: int, state: State, *, fresh: bool) -> None:
@@ -313,4 +316,4 @@ class QueueJobs(Jobs):
         rows = self._execute("SELECT name, value FROM tally")
         self._committed = Counter(dict(rows.fetchall()))
         self._last_id = self._committed[_LAST_ID]
-        self._paused = self._find_paused()
+        self._stopped = self._find_stopped()

@@ -51,7 +51,7 @@ class SharingRecords:
         """What is set aside for attempts that had a process when last heard of."""
         rows = self._database.execute(
             "SELECT job, number, bytes, cold FROM reservation JOIN job ON job.id = job"
-            " AND attempt = number WHERE state IN ('starting', 'running', 'paused')"
+            " AND attempt = number WHERE state IN ('starting', 'running', 'paused', 'suspended')"
         )
         return {
             Attempt(job, number): Reserved(room_bytes, cold == _COLD, cold == _CAPPED)

@@ -83,6 +83,7 @@ class Supervisor(Reaper):
             messages.OfferSlots: self.on_offer,
             messages.StartAhead: self.on_ahead,
             messages.RevokeAttempt: lambda order: self.revoke(order.key),
+            messages.MoveAttempt: self.on_move,
             messages.SignalAttempt: self.on_signal,
             messages.KillAttempt: lambda order: self.kill(order.key),
             messages.Finish: self.on_finish,
@@ -234,6 +235,20 @@ class Supervisor(Reaper):
         if waiting is not None:
             self.report(reports.revoked(key))
             self.vacate(waiting.slot)
+
+    def on_move(self, order: messages.MoveAttempt) -> None:
+        """Free the slot of a suspended attempt, or let a resumed one occupy a slot again."""
+        pid = self.pids.get(order.key)
+        attempt = None if pid is None else self.running.get(pid)
+        if pid is None or attempt is None:
+            return
+        slot = SlotQueue({}, []) if order.slot is None else self.slots[order.slot]
+        self.leases.take(
+            slot.keys
+        )  # after a crash they may be free; the driver finds out who uses the GPU
+        self.running[pid] = attempt._replace(slot=slot)
+        self.vacate(attempt.slot)
+        self.occupied.update(slot.parts)
 
     def revoke_waiting(self, slot: SlotQueue) -> None:
         """Give the attempts that wait for a slot back to the client."""

@@ -294,6 +294,12 @@ class DaemonSupervisor(RememberingSupervisor):
         super().revoke(key)
         self.ordered.discard(key)
 
+    def on_move(self, order: messages.MoveAttempt) -> None:
+        """Move an attempt. The leases that only it needed are released when it is suspended."""
+        super().on_move(order)
+        if self.detached.pop(order.key, None):
+            self.release_unused()
+
     def end(self, attempt: Attempt, ending: Ending) -> None:
         """Record the end of an attempt, and release the leases that only it needed."""
         super().end(attempt, ending)

@@ -98,6 +98,13 @@ class RevokeAttempt(NamedTuple):
     key: str
 
 
+class MoveAttempt(NamedTuple):
+    """Let a running attempt leave its slot (None), or occupy this one: its GPU memory has moved."""
+
+    key: str
+    slot: int | None
+
+
 class SignalAttempt(NamedTuple):
     """Signal an attempt's whole tree once. With a grace, kill what is left when the grace is over."""
 
@@ -162,6 +169,7 @@ Order = (
     | OfferSlots
     | StartAhead
     | RevokeAttempt
+    | MoveAttempt
     | SignalAttempt
     | KillAttempt
     | CutAttempt
@@ -182,6 +190,7 @@ ORDERS: Mapping[str, type[Order]] = {
     "offer": OfferSlots,
     "ahead": StartAhead,
     "revoke": RevokeAttempt,
+    "move": MoveAttempt,
     "signal": SignalAttempt,
     "kill": KillAttempt,
     "cut": CutAttempt,

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 # A run of unknown state counts.
-_COUNTING = (None, "done", "running", "starting", "paused")
+_COUNTING = (None, "done", "running", "starting", "paused", "suspended")
 
 
 class RunRecord(msgspec.Struct, kw_only=True):

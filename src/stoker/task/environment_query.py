@@ -29,6 +29,7 @@ class EnvironmentQueryExecutor:
         self.offer = executor.offer
         self.release = executor.release
         self.acknowledge = executor.acknowledge
+        self.move = executor.move
         self.signal = executor.signal
         self.finish = executor.finish
         self.close = executor.close

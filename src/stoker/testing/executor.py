@@ -62,6 +62,7 @@ class FakeExecutor:
         self.acknowledged: list[str] = []
         self.revoked: list[str] = []
         self.signals: list[tuple[str, int]] = []
+        self.moves: list[tuple[str, tuple[int, ...] | None]] = []
         self.graces: dict[str, float] = {}
         self._clock = clock
         self._script = script
@@ -210,6 +211,13 @@ class FakeExecutor:
                 self.revoked.append(key)
                 self._send(Revoked(key))
                 return
+
+    def move(self, key: str, slots: tuple[int, ...] | None) -> None:
+        """Note that an attempt left its slots, or occupies these."""
+        if key in self._running and not self._ignores_client:
+            self.moves.append((key, slots))
+            launch = self._running[key]
+            self._running[key] = msgspec.structs.replace(launch, slots=slots or ())
 
     def signal(self, key: str, signum: int, grace_s: float | None = None) -> None:
         """End an attempt by a signal, unless it ignores signals; SIGSTOP and SIGCONT do not end it."""

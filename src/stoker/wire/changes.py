@@ -58,9 +58,13 @@ class Pause(Selection, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Resume(Selection, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Resume paused jobs; with `queue` resume the queue or a project instead."""
+    """Resume paused and suspended jobs; with `queue` resume the queue or a project instead."""
 
     queue: bool = False
+
+
+class Suspend(Selection, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Move the GPU memory of running jobs to host RAM: their GPUs are free until they are resumed."""
 
 
 class Start(Selection, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -73,7 +77,9 @@ class Start(Selection, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Preempt(Selection, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Stop running jobs to make room; they wait again."""
+    """Stop running jobs to make room; they wait again. With `suspend` they lose nothing."""
+
+    suspend: bool = False
 
 
 class Kill(Selection, frozen=True, kw_only=True, forbid_unknown_fields=True):

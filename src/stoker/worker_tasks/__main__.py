@@ -37,6 +37,12 @@ def _do(name: str, home: str, data: bytes) -> bytes:
         from stoker.worker_tasks.queue import queue
 
         return msgspec.json.encode(queue(home, msgspec.json.decode(data, type=wire.SweepOrder)))
+    if name in ("suspend", "restore", "states"):
+        from stoker.engine.suspend_helper import HelperOrder
+        from stoker.worker_tasks import suspend
+
+        order = msgspec.json.decode(data, type=HelperOrder)
+        return msgspec.json.encode(suspend.carry_out(name, home, order))
     from stoker.worker_tasks import results
 
     question = msgspec.json.decode(data, type=results.Question)

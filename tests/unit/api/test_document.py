@@ -74,6 +74,7 @@ def test_every_verb_has_its_own_path() -> None:
         "release",
         "pause",
         "resume",
+        "suspend",
         "start",
         "preempt",
         "move",

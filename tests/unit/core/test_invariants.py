@@ -19,7 +19,7 @@ def test_live_jobs_on_slots_of_their_own_are_in_order() -> None:
 
 
 @pytest.mark.parametrize(
-    "state", [state for state in State if state.value not in "starting running paused"]
+    "state", [state for state in State if state.value not in "starting running paused suspended"]
 )
 def test_a_job_that_does_not_live_holds_nothing(state: State) -> None:
     with pytest.raises(InvariantError, match=f"job 1 is {state.value} and still holds slots"):

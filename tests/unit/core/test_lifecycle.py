@@ -63,6 +63,13 @@ WAYS = {
     (State.BLOCKED, Event.SKIP): State.SKIPPED,
     (State.RUNNING, Event.PAUSE): State.PAUSED,
     (State.PAUSED, Event.RESUME): State.RUNNING,
+    (State.RUNNING, Event.SUSPEND): State.SUSPENDED,
+    (State.SUSPENDED, Event.RESTORE): State.RUNNING,
+    (State.SUSPENDED, Event.SUCCEED): State.DONE,
+    (State.SUSPENDED, Event.FAIL): State.FAILED,
+    (State.SUSPENDED, Event.KILL): State.KILLED,
+    (State.SUSPENDED, Event.LOSE): State.LOST,
+    (State.SUSPENDED, Event.PREEMPT): State.PREEMPTED,
 }
 
 

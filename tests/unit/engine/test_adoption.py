@@ -36,6 +36,7 @@ from stoker.executors.contract import (
     Placed,
     Refused,
     Report,
+    Restore,
     Revoked,
     Started,
     Synced,
@@ -590,9 +591,9 @@ class LaunchingStarts(AttemptStarts, kw_only=True, eq=False):
 
     executor: Executor
 
-    def claim(self, entry: QueueEntry, start: Start, now: float) -> Launch | None:
+    def claim(self, entry: QueueEntry, start: Start, now: float) -> Launch | Restore | None:
         launch = AttemptStarts.claim(self, entry, start, now)
-        self.executor.launch([launch] if launch else [])
+        self.executor.launch([launch] if isinstance(launch, Launch) else [])
         return launch
 
 

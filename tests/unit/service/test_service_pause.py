@@ -126,7 +126,7 @@ class TestJobs:
             "job 2 is waiting: only what runs can be paused (hold keeps it waiting)",
         ]
         assert [each.reason for each in harness.resume("2").refused] == [
-            "job 2 is waiting, not paused"
+            "job 2 is waiting, not paused or suspended"
         ]
 
     def test_one_that_dies_while_it_is_paused_is_over(self, make_harness: MakeHarness) -> None:

@@ -41,6 +41,8 @@ CHANGES: dict[Event, Change] = {
     Event.SKIP: lambda jobs, job: jobs.move_pending(job, Event.SKIP, "not needed", 1),
     Event.PAUSE: lambda jobs, job: jobs.pause(job, 1),
     Event.RESUME: lambda jobs, job: jobs.resume(job, 2),
+    Event.SUSPEND: lambda jobs, job: jobs.suspend(job, 1),
+    Event.RESTORE: lambda jobs, job: jobs.restore(job, 2),
 }
 # How to bring a new job to a state.
 WAY_TO: dict[State, list[Event]] = {
@@ -56,6 +58,7 @@ WAY_TO: dict[State, list[Event]] = {
     State.DELAYED: [Event.DELAY],
     State.SKIPPED: [Event.BLOCK, Event.SKIP],
     State.PAUSED: [Event.CLAIM, Event.START, Event.PAUSE],
+    State.SUSPENDED: [Event.CLAIM, Event.START, Event.SUSPEND],
     State.PREEMPTED: [Event.CLAIM, Event.PREEMPT],
 }
 

@@ -25,7 +25,7 @@ EXAMPLES = """\
 _TIMEOUT_S = 1.0
 _JOBS = 200
 _PENDING = ("waiting", "held", "blocked", "delayed")
-_LIVE = ("running", "paused")
+_LIVE = ("running", "paused", "suspended")
 _OVER = ("done", "failed", "killed", "lost", "skipped")
 _STATES = (*_PENDING, "starting", *_LIVE, *_OVER)
 # The states of the jobs that a verb takes; none stands for all.
@@ -41,7 +41,8 @@ _JOBS_OF: dict[str, tuple[str, ...]] = {
     "hold": ("waiting", "blocked", "delayed"),
     "release": ("held",),
     "pause": ("running",),
-    "resume": ("paused",),
+    "resume": ("paused", "suspended"),
+    "suspend": ("running",),
     "start": _PENDING,
     "preempt": _LIVE,
     "move": ("waiting",),

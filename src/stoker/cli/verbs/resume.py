@@ -1,4 +1,4 @@
-"""`stoker resume`: continues paused jobs, or the paused queue."""
+"""`stoker resume`: continues paused and suspended jobs, or the paused queue."""
 
 from __future__ import annotations
 
@@ -9,25 +9,26 @@ from stoker.client.client import Client
 from stoker.wire import Resume
 
 SUMMARY = """\
-Let paused jobs go on where they were stopped. With --queue let the queue, and the jobs without a project
+Let paused and suspended jobs go on where they were stopped. A suspended job waits for its GPUs in the
+order of the queue. With --queue let the queue, and the jobs without a project
 if the brake paused them, start jobs again, at once; with -P a project that was paused by hand or by the
 brake."""
 EXAMPLES = """\
   stoker resume 12                 one job
-  stoker resume --all              all that are paused
+  stoker resume --all              all that are paused or suspended
   stoker resume --queue            the queue
   stoker resume --queue -P vision  a project
 """
 ARGUMENTS = (
-    *selection_arguments("all that are paused"),
+    *selection_arguments("all that are paused or suspended"),
     arg("--queue", action="store_true", help="the queue itself (with -P: this project)"),
 )
 
 
 def run(args: Args) -> int:
-    """Resume the selected jobs, or the queue; 1 if one of the jobs is not paused."""
+    """Resume the selected jobs, or the queue; 1 if one of the jobs is not stopped."""
     changed = change_jobs(args, Client.resume, Resume, queue=args.queue)
     if args.queue:
         print(f"{f'project {args.project}' if args.project else 'the queue'} goes on")
         return 0
-    return report_change(changed, "resumed", "nothing is paused")
+    return report_change(changed, "resumed", "nothing is paused or suspended")

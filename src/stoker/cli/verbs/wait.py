@@ -33,6 +33,7 @@ EXAMPLES = """\
 _GOING = (State.RUNNING, State.STARTING, State.DELAYED)
 _STUCK = {
     State.PAUSED: "stoker resume --all",
+    State.SUSPENDED: "stoker resume --all",
     State.HELD: "stoker release --all",
     State.BLOCKED: "stoker ls -s blocked",
 }

@@ -85,7 +85,7 @@ def start(client: Client, words: Sequence[str]) -> int:
 
 def _start_one(client: Client, job: Job) -> int:
     number = str(job.id)
-    if job.state is State.PAUSED:
+    if job.state in (State.PAUSED, State.SUSPENDED):
         changed = client.resume(Resume(ids=number))
     elif is_pending(job.state):
         changed = client.start(Start(ids=number))

@@ -25,6 +25,7 @@ STATUSES = {
     State.STARTING: "running",
     State.RUNNING: "running",
     State.PAUSED: "paused",
+    State.SUSPENDED: "paused",
     State.DONE: "complete",
     State.FAILED: "runtime_error",  # or CMD_ERROR, if it could not start
     State.LOST: "runtime_error",

@@ -18,6 +18,7 @@ const DONE = {
   start: ['starts next', 'start next'],
   pause: ['is paused', 'are paused'],
   resume: ['continues', 'continue'],
+  suspend: ['is suspended', 'are suspended'],
 };
 
 /**

@@ -20,7 +20,7 @@
 
 const BAD = new Set(['failed', 'lost', 'killed']);
 /** Metrics of other waiting runs come from earlier attempts. */
-const COUNTING = new Set(['done', 'running', 'starting', 'paused']);
+const COUNTING = new Set(['done', 'running', 'starting', 'paused', 'suspended']);
 
 /**
  * A parameter or a metric of a run.

@@ -14,12 +14,13 @@ import {charts} from '/pages/job/charts.js';
 
 /** @typedef {import('/pages/job/facts.js').Detail} Detail */
 
-const LIVE = ['starting', 'running', 'paused'];
+const LIVE = ['starting', 'running', 'paused', 'suspended'];
 /** @type {[string, string, (state: string) => boolean][]} */
 const VERBS = [
   ['Kill', 'kill', (state) => LIVE.includes(state) || ['waiting', 'held', 'blocked', 'delayed'].includes(state)],
   ['Pause', 'pause', (state) => state === 'running'],
-  ['Resume', 'resume', (state) => state === 'paused'],
+  ['Suspend', 'suspend', (state) => state === 'running'],
+  ['Resume', 'resume', (state) => state === 'paused' || state === 'suspended'],
   ['Hold', 'hold', (state) => ['waiting', 'blocked', 'delayed'].includes(state)],
   ['Release', 'release', (state) => state === 'held'],
   ['Start next', 'start', (state) => ['waiting', 'held', 'delayed'].includes(state)],

@@ -1,0 +1,300 @@
+"""Suspends running attempts to host RAM, and resumes them on their GPUs.
+
+The intent is recorded before the driver is called, so that a daemon that starts after a crash finishes what
+its predecessor began. A suspended attempt stays among the running attempts, without slots.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from collections.abc import Callable, Coroutine
+from typing import Protocol
+
+import msgspec
+
+from stoker.core.job import Attempt, Outcome, Request
+from stoker.core.lifecycle import State
+from stoker.core.planner import Candidate, Start
+from stoker.core.slot import Slot
+from stoker.core.suspension import Stage, Suspension
+from stoker.engine.queue import QueueEntry
+from stoker.engine.running_attempt import Running, RunningAttempt, Suspended
+from stoker.engine.sharing import Sharing
+from stoker.engine.slots import SlotTable
+from stoker.engine.suspend_helper import HelperAnswer, HelperOrder
+from stoker.engine.termination import Termination
+from stoker.executors.contract import Executor, Restore
+from stoker.failpoints import reach
+from stoker.store.jobs import Known
+from stoker.store.queue_jobs import QueueJobs
+from stoker.store.suspension_records import SuspensionRecords
+
+_TRY_AGAIN_S = 2.0
+_NEVER = float("inf")
+
+
+class Helper(Protocol):
+    """Makes the driver's calls for one job."""
+
+    async def suspend(self, order: HelperOrder) -> HelperAnswer:
+        """Move the job's GPU memory to host RAM."""
+
+    async def resume(self, order: HelperOrder) -> HelperAnswer:
+        """Move the job's memory back."""
+
+
+class SuspensionParts(msgspec.Struct, frozen=True, kw_only=True):
+    """What suspensions are built from. `name` begins the cookies of all jobs of this queue."""
+
+    slot_table: SlotTable
+    executor: Executor
+    jobs: QueueJobs
+    records: SuspensionRecords
+    sharing: Sharing
+    helper: Helper
+    clock: Callable[[], float]
+    name: str
+    notify: Callable[[str], None]
+    changed: Callable[[int, State], None]
+
+
+class Suspensions:
+    """All suspended attempts of an engine, from the intent to suspend them until they run again."""
+
+    def __init__(self, parts: SuspensionParts, termination: Termination) -> None:
+        self._parts = parts
+        self._slot_table = parts.slot_table
+        self._termination = termination
+        self._restores: list[RunningAttempt] = []  # to begin once the turn is recorded
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._retry_at: dict[str, float] = {}
+        self.poke: Callable[[], None] = lambda: None  # asks for a turn of the engine
+
+    async def suspend(self, running: RunningAttempt, *, resumes: bool = False) -> str | None:
+        """Suspend a running attempt; returns why it runs on. With `resumes` it waits for its GPUs at once."""
+        phase = running.phase
+        assert isinstance(phase, Running)
+        suspension = Suspension(
+            stage=Stage.SUSPENDING, held_bytes=self._measure(running), resumes=resumes
+        )
+        self._record(running, suspension)
+        reach("suspension-intended")
+        running.phase = Suspended(
+            phase.pid, phase.started_at_us, self._parts.clock(), suspension, self._homes(running)
+        )
+        return await self._finish_suspending(running)
+
+    async def _finish_suspending(self, running: RunningAttempt) -> str | None:
+        answer = await self._parts.helper.suspend(self._order(running))
+        reach("suspension-made")
+        phase = running.phase
+        if not self._is_here(running) or not isinstance(phase, Suspended):
+            return f"job {running.attempt.job} ended before it was suspended"
+        if answer.refusal is not None:
+            self._record(running, None)
+            self._go_on(running, phase)
+            return answer.refusal
+        suspension = phase.suspension.measured(answer.held_bytes)
+        next_stage = Stage.QUEUED if suspension.resumes else Stage.SUSPENDED
+        with self._parts.jobs.database.transaction(durable=True):
+            self._parts.jobs.suspend(running.attempt.job, time.time_ns() // 1000)
+            self._parts.records.put(running.attempt, suspension.now(next_stage))
+        reach("suspension-recorded")
+        self._set(running, suspension.now(next_stage))
+        self._park(running)
+        self._parts.changed(running.attempt.job, State.SUSPENDED)
+        self.poke()
+        return None
+
+    def queue(self, running: RunningAttempt) -> None:
+        """Let a suspended attempt wait for its GPUs; the caller has a transaction open."""
+        suspension = self.of(running)
+        assert suspension is not None
+        self._parts.records.put(running.attempt, suspension.now(Stage.QUEUED))
+        self._set(running, suspension.now(Stage.QUEUED))
+        self._retry_at.pop(running.key, None)
+
+    @staticmethod
+    def of(running: RunningAttempt) -> Suspension | None:
+        """The suspension of an attempt; None if it runs."""
+        phase = running.phase
+        return phase.suspension if isinstance(phase, Suspended) else None
+
+    def entries(self) -> list[QueueEntry]:
+        """The suspended attempts that wait for their GPUs, as entries of the queue."""
+        now = self._parts.clock()
+        return [
+            _entry(running, running.phase)
+            for running in self._slot_table.running.values()
+            if isinstance(running.phase, Suspended)
+            and running.phase.suspension.stage is Stage.QUEUED
+            and running.end_request is None
+            and self._retry_at.get(running.key, 0.0) <= now
+        ]
+
+    def due_at(self) -> float:
+        """When an attempt that found too little GPU memory is planned again."""
+        return min(self._retry_at.values(), default=_NEVER)
+
+    def claim(self, entry: QueueEntry, start: Start, _now: float) -> Restore:
+        """Give a suspended attempt its slots, inside the turn's transaction."""
+        assert entry.suspended is not None
+        running = self._slot_table.running[entry.suspended]
+        suspension = self.of(running)
+        assert suspension is not None
+        self._parts.records.put(running.attempt, suspension.now(Stage.RESUMING))
+        self._set(running, suspension.now(Stage.RESUMING))
+        running.slots = tuple(self._slot_table.states[index].slot for index in start.slots)
+        self._slot_table.occupy(running)
+        self._retry_at.pop(running.key, None)
+        self._restores.append(running)
+        return Restore(running.key)
+
+    def carry_out(self) -> None:
+        """Begin the restores of the recorded turn."""
+        restores, self._restores = self._restores, []
+        for running in restores:
+            reach("resumption-intended")
+            self._begin_restore(running)
+
+    def recorded(self) -> dict[Attempt, Suspension]:
+        """The suspensions that an earlier daemon has recorded."""
+        return self._parts.records.all()
+
+    def adopt(self, running: RunningAttempt) -> None:
+        """Finish what an earlier daemon began with an attempt, in its next turn of the event loop."""
+        suspension = self.of(running)
+        if suspension is None or running.end_request is not None:
+            return
+        if suspension.stage is Stage.SUSPENDING:
+            self._start(self._suspend_again(running))
+        elif suspension.stage is Stage.RESUMING:
+            self._begin_restore(running)
+
+    def on_end(self, running: RunningAttempt, _outcome: Outcome) -> None:
+        """Forget the suspension of an attempt that has ended, inside the turn's transaction."""
+        if running.is_suspended:
+            self._parts.records.forget(running.attempt)
+            self._retry_at.pop(running.key, None)
+
+    async def _suspend_again(self, running: RunningAttempt) -> None:
+        refusal = await self._finish_suspending(running)
+        if refusal is not None:
+            self._parts.notify(refusal)
+
+    def _begin_restore(self, running: RunningAttempt) -> None:
+        slots = tuple(slot.index for slot in running.slots)
+        self._parts.executor.move(running.key, slots)
+        self._parts.executor.signal(running.key, signal.SIGCONT)
+        self._start(self._restore(running))
+
+    async def _restore(self, running: RunningAttempt) -> None:
+        answer = await self._parts.helper.resume(self._order(running))
+        reach("resumption-made")
+        phase = running.phase
+        if not self._is_here(running) or not isinstance(phase, Suspended):
+            return
+        if answer.refusal is not None:
+            self._give_up_restore(running, phase.suspension, answer)
+            return
+        with self._parts.jobs.database.transaction(durable=True):
+            self._parts.jobs.restore(running.attempt.job, time.time_ns() // 1000)
+            self._parts.records.forget(running.attempt)
+        reach("resumption-recorded")
+        self._go_on(running, phase)
+        self._parts.changed(running.attempt.job, State.RUNNING)
+        self.poke()
+
+    def _give_up_restore(
+        self, running: RunningAttempt, suspension: Suspension, answer: HelperAnswer
+    ) -> None:
+        """Take a suspended attempt off its slots again: there is no room, or the driver failed."""
+        stage = Stage.QUEUED if answer.try_again else Stage.SUSPENDED
+        self._record(running, suspension.now(stage, answer.refusal))
+        self._set(running, suspension.now(stage, answer.refusal))
+        self._park(running)
+        if answer.try_again:
+            self._retry_at[running.key] = self._parts.clock() + _TRY_AGAIN_S
+        else:
+            self._parts.notify(f"job {running.attempt.job} was not resumed: {answer.refusal}")
+        self.poke()
+
+    def _park(self, running: RunningAttempt) -> None:
+        """Stop the processes of a suspended attempt, and give its slots to others."""
+        self._parts.sharing.gpus.leave(running)
+        self._slot_table.leave(running)
+        self._parts.executor.signal(running.key, signal.SIGSTOP)
+        self._parts.executor.move(running.key, None)
+
+    def _go_on(self, running: RunningAttempt, phase: Suspended) -> None:
+        """Note that an attempt runs; its time limit is extended by the suspension."""
+        running.phase = Running(phase.pid, phase.started_at_us)
+        self._termination.count_stop(running, phase.since)
+        self._slot_table.deadlines.note(running)
+
+    def _record(self, running: RunningAttempt, suspension: Suspension | None) -> None:
+        with self._parts.jobs.database.transaction(durable=True):
+            if suspension is None:
+                self._parts.records.forget(running.attempt)
+            else:
+                self._parts.records.put(running.attempt, suspension)
+
+    @staticmethod
+    def _set(running: RunningAttempt, suspension: Suspension) -> None:
+        assert isinstance(running.phase, Suspended)
+        running.phase = msgspec.structs.replace(running.phase, suspension=suspension)
+
+    def _is_here(self, running: RunningAttempt) -> bool:
+        return self._slot_table.running.get(running.key) is running
+
+    def _start(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _order(self, running: RunningAttempt) -> HelperOrder:
+        suspension = self.of(running)
+        assert suspension is not None
+        assert running.pid is not None
+        return HelperOrder(
+            job=running.attempt.job,
+            root_pid=running.pid,
+            cookie=f"{self._parts.name}:{running.key}",
+            held_bytes=suspension.held_bytes,
+        )
+
+    def _homes(self, running: RunningAttempt) -> tuple[Slot, ...]:
+        """The slots of the whole GPUs that an attempt uses."""
+        states = [self._slot_table.states[slot.index] for slot in running.slots]
+        return tuple(
+            state.slot
+            if state.whole_slot is None
+            else self._slot_table.states[state.whole_slot].slot
+            for state in states
+        )
+
+    def _measure(self, running: RunningAttempt) -> dict[str, int]:
+        """The GPU memory of an attempt by the last look; empty if it was not seen."""
+        look = self._parts.sharing.gpus.look()
+        seen = None if look is None else look.jobs.get(running.key)
+        return dict(seen.mem_bytes or {}) if seen is not None else {}
+
+
+def _entry(running: RunningAttempt, phase: Suspended) -> QueueEntry:
+    """A suspended attempt as the planner sees it: it needs its own GPUs, and the memory it held."""
+    request, facts = running.entry.request, running.entry.facts
+    candidate = Candidate(
+        slots=len(phase.home_slots),
+        timeout_s=request.timeout_s,
+        share=request.share,
+        gpu_mem=phase.suspension.most_bytes or request.gpu_mem,
+        id=running.attempt.job,
+        priority=request.priority,
+        rank=facts.rank if facts is not None else 0,
+        allowed=frozenset(slot.index for slot in phase.home_slots),
+    )
+    plain = Request(slots=candidate.slots, priority=request.priority, timeout_s=request.timeout_s)
+    known = Known(running.attempt.job, State.SUSPENDED, running.attempt.number)
+    return QueueEntry(b"", plain, known, suspended=running.key, candidate=candidate)
