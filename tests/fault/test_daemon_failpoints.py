@@ -36,7 +36,9 @@ def places() -> list[str]:
 
 PLACES = places()
 OF_SUPERVISOR = [name for name in PLACES if name.startswith("supervisor-")]
-OF_DAEMON = [name for name in PLACES if not name.startswith("supervisor-")]
+# These need a GPU and a driver: test_suspend_kills.py strikes there.
+OF_SUSPENSION = [name for name in PLACES if name.startswith(("suspension-", "resumption-"))]
+OF_DAEMON = [name for name in PLACES if name not in {*OF_SUPERVISOR, *OF_SUSPENSION}]
 
 # Where it is more interesting later; all others strike when they are reached for the first time.
 LATER = {
@@ -101,7 +103,7 @@ def test_a_death_at_every_place_in_one_day(
 
 
 @pytest.mark.parametrize("at", [1, 3] if LONG else [2])
-@pytest.mark.parametrize("name", PLACES if LONG else ["after-launch"])
+@pytest.mark.parametrize("name", OF_DAEMON + OF_SUPERVISOR if LONG else ["after-launch"])
 def test_a_death_at_one_place(
     home: Home,
     work: Work,

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from integration.daemon_fixture import Queue, state_of
+from stoker.testing.library import build_cuda
 from stoker.testing.state import GIB, FakeGpus
 
 if TYPE_CHECKING:
@@ -28,9 +30,19 @@ def box(fake_gpus: FakeMachine) -> FakeGpus:
 @pytest.fixture
 def queue(tmp_path: Path, box: FakeGpus) -> Iterator[Queue]:
     """Return a queue on that GPU."""
+    with make_queue(tmp_path, box) as queue:
+        yield queue
+
+
+@contextlib.contextmanager
+def make_queue(
+    tmp_path: Path, box: FakeGpus, env: Mapping[str, str] | None = None
+) -> Iterator[Queue]:
+    """Yield a queue with its own environment, and end it."""
     from conftest import Stoker
 
     stoker = Stoker(tmp_path, box)
+    stoker.env.update(env or {})
     queue = Queue(stoker)
     queue.ok("daemon", "start", "--gpus", "0")
     yield queue
@@ -197,3 +209,131 @@ def test_what_cannot_be_suspended_is_told_in_one_line(queue: Queue, box: FakeGpu
         f"stoker: job {waiting} is waiting: only what runs can be suspended\n"
     )
     assert state(queue, idle) == "running"
+
+
+def test_a_job_that_does_not_fit_into_host_ram_runs_on(
+    tmp_path: Path, fake_gpus: FakeMachine
+) -> None:
+    box = fake_gpus(1, 1 << 60)
+    with make_queue(tmp_path, box) as queue:
+        job = queue.add(TRAIN.format(400, 20).replace("5G", "500000000G"))
+        queue.until(lambda: box.used_bytes(0), "it holds memory")
+
+        ended = queue("suspend", str(job))
+        assert ended.code == 1
+        assert f"job {job} needs 525000000.0 GiB of host RAM to be suspended, and" in ended.err
+        assert f"are available: free some RAM, or use stoker preempt {job}\n" in ended.err
+        assert state(queue, job) == "running"
+        assert not box.is_locked(box.processes(0)[0].pid)
+
+
+def test_an_old_driver_is_told_in_one_line(
+    tmp_path: Path, fake_gpus: FakeMachine, nvml_library: str
+) -> None:
+    box = fake_gpus(1, 8 * GIB)
+    old = tmp_path / "old"
+    build_cuda(old, without=["cuCheckpointProcessLock"])
+    with make_queue(tmp_path, box, {"LD_LIBRARY_PATH": f"{old}:{nvml_library}"}) as queue:
+        job = train(queue, box)
+
+        assert queue("suspend", str(job)).err == (
+            "stoker: the NVIDIA driver cannot suspend jobs: install version 570 or later\n"
+        )
+        assert state(queue, job) == "running"
+
+
+def test_a_driver_that_hangs_is_given_up_and_the_job_runs_on(
+    tmp_path: Path, fake_gpus: FakeMachine
+) -> None:
+    box = fake_gpus(1, 8 * GIB)
+    with make_queue(tmp_path, box, {"STOKER_SUSPEND_TIMEOUT_S": "2"}) as queue:
+        job = train(queue, box)
+        box.let_calls(Checkpoint="hang")
+
+        ended = queue("suspend", str(job))
+        assert ended.err == (
+            f"stoker: the NVIDIA driver did not suspend job {job} within 2 s; it runs on\n"
+        )
+        assert state(queue, job) == "running"
+        count = len(steps(queue, job))
+        queue.until(lambda: len(steps(queue, job)) > count, "it trains")
+
+        box.let_calls(Checkpoint="hang", Unlock="hang", GetState="hang")
+        ended = queue("suspend", str(job))
+        assert "the driver does not answer at all: stoker kill" in ended.err
+        box.let_calls()
+
+
+def test_memory_that_another_program_took_keeps_a_job_waiting_and_why_tells_how_much(
+    queue: Queue, box: FakeGpus
+) -> None:
+    job = train(queue, box)
+    queue.ok("suspend", str(job))
+    box.use(1, 0, 4 * GIB, host=True)  # a process outside, which is not ours to end
+
+    queue.ok("resume", str(job))
+    queue.until(
+        lambda: (
+            "GPU 0 has 4.0 GiB free, and it needs 5.0 GiB" in queue.ok("why", str(job))
+            or "is used by" in queue.ok("why", str(job))
+            or "in use" in queue.ok("why", str(job))
+        ),
+        "why tells it",
+    )
+    assert box.suspended_bytes() == 5 * GIB
+    box.release(1)
+    queue.until(lambda: state(queue, job) == "running", "it goes on")
+
+
+def test_the_time_limit_does_not_count_while_a_job_is_suspended(
+    queue: Queue, box: FakeGpus
+) -> None:
+    job = train(queue, box, "-t", "4s", steps=2000, seconds=100)
+    queue.ok("suspend", str(job))
+    other = queue.add("sleep 5")
+    queue.ok("wait", str(other))
+    assert state(queue, job) == "suspended"
+
+    queue.ok("resume", str(job))
+    queue.until(lambda: state(queue, job) == "running", "it goes on")
+    count = len(steps(queue, job))
+    queue.until(lambda: len(steps(queue, job)) > count, "it trains")
+    queue("wait", str(job))
+    assert "over the time limit of 4 s" in queue.ok("why", str(job))
+
+
+def test_wait_goes_on_while_a_job_is_suspended(queue: Queue, box: FakeGpus) -> None:
+    job = train(queue, box, steps=60, seconds=2)
+    queue.ok("suspend", str(job))
+    waiting = queue.stoker.start("wait")
+    assert waiting.stderr is not None
+    assert waiting.stderr.readline().decode() == (
+        "stoker: nothing runs; 1 suspended: stoker resume --all\n"
+    )
+
+    queue.ok("resume", str(job))
+    assert queue.stoker.end(waiting).code == 0
+    assert state(queue, job) == "done"
+
+
+def test_a_job_that_shares_its_gpu_comes_back_to_its_room(queue: Queue, box: FakeGpus) -> None:
+    words = ("--share", "auto", "--gpu-mem", "3G")
+    command = TRAIN.format(2000, 100).replace("5G", "3G")
+    job = queue.add(*words, command)
+    queue.until(lambda: box.used_bytes(0) == 3 * GIB, "it holds memory")
+    other = queue.add(*words, command)
+    queue.until(lambda: box.used_bytes(0) == 6 * GIB, "both share")
+
+    queue.ok("suspend", str(job))
+    assert (box.used_bytes(0), box.suspended_bytes()) == (3 * GIB, 3 * GIB)
+    third = queue.add(*words, command)
+    queue.until(lambda: box.used_bytes(0) == 6 * GIB, "a third one has its room")
+    queue.ok("resume", str(job))
+    assert "waits for" in queue.ok("why", str(job))
+    queue.kill_daemon()
+    assert state(queue, job) == "suspended"
+
+    queue.ok("kill", str(third))
+    queue.until(lambda: state(queue, job) == "running", "it goes on")
+    assert state(queue, other) == "running"
+    assert box.used_bytes(0) == 6 * GIB

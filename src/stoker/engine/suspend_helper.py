@@ -9,7 +9,7 @@ import msgspec
 
 from stoker.core.suspension import time_limit_s
 from stoker.engine.worker_process import ask
-from stoker.errors import StokerError
+from stoker.errors import ConflictError, StokerError
 
 _LIMIT_VARIABLE = "STOKER_SUSPEND_TIMEOUT_S"
 
@@ -46,26 +46,28 @@ class SuspendHelper:
         limit_s = self._limit_s(order)
         try:
             return await self._ask("suspend", order, limit_s)
-        except TimeoutError:
-            undone = await self._undo(order, limit_s)
-            return HelperAnswer(
-                refusal=f"the NVIDIA driver did not suspend job {order.job} within {limit_s:g} s; {undone}"
-            )
-        except StokerError as error:
+        except ConflictError as error:  # nothing is changed
             return HelperAnswer(refusal=str(error))
+        except TimeoutError:
+            why = f"the NVIDIA driver did not suspend job {order.job} within {limit_s:g} s"
+        except StokerError as error:
+            why = str(error)
+        return HelperAnswer(refusal=f"{why}; {await self._undo(order, limit_s)}")
 
     async def resume(self, order: HelperOrder) -> HelperAnswer:
         """Move the memory of a job back to its GPUs, and let it go on."""
         limit_s = self._limit_s(order)
         try:
             return await self._ask("restore", order, limit_s)
+        except ConflictError as error:
+            return HelperAnswer(refusal=str(error))
         except TimeoutError:
             told = await self._tell_states(order)
             return HelperAnswer(
                 refusal=f"the NVIDIA driver did not resume it within {limit_s:g} s; {told}"
             )
-        except StokerError as error:
-            return HelperAnswer(refusal=str(error))
+        except StokerError as error:  # the helper died: another one finishes its work
+            return HelperAnswer(refusal=str(error), try_again=True)
 
     async def _undo(self, order: HelperOrder, limit_s: float) -> str:
         """Let a job run on whose suspension hangs. Returns what became of it."""

@@ -17,6 +17,7 @@ from stoker.core.size import format_bytes
 from stoker.core.suspension import ram_needed_bytes
 from stoker.engine.suspend_helper import HelperAnswer, HelperOrder
 from stoker.errors import ConflictError
+from stoker.failpoints import reach
 from stoker.gpus.cuda_checkpoint import CheckpointDriver, CheckpointError, ProcessState
 from stoker.gpus.nvml import Nvml, Reading
 from stoker.supervisor import process_tree
@@ -29,12 +30,15 @@ States = dict[int, ProcessState]
 
 
 def carry_out(name: str, home: str, order: HelperOrder) -> HelperAnswer:
-    """Carry out one order: `suspend`, `restore` or `states`."""
-    driver = CheckpointDriver()
-    if name == "states":
-        return HelperAnswer(refusal=_describe(order, _states(driver, _tree(order))))
-    with _job_lock(home, order.job):
-        return suspend(driver, order) if name == "suspend" else restore(driver, order)
+    """Carry out one order: `suspend`, `restore` or `states`. A driver that refuses is a ConflictError."""
+    try:
+        driver = CheckpointDriver()
+        if name == "states":
+            return HelperAnswer(refusal=_describe(order, _states(driver, _tree(order))))
+        with _job_lock(home, order.job):
+            return suspend(driver, order) if name == "suspend" else restore(driver, order)
+    except CheckpointError as error:
+        raise ConflictError(str(error)) from error
 
 
 def suspend(driver: CheckpointDriver, order: HelperOrder) -> HelperAnswer:
@@ -49,10 +53,12 @@ def suspend(driver: CheckpointDriver, order: HelperOrder) -> HelperAnswer:
     try:
         for pid in _in_state(states, ProcessState.RUNNING):
             driver.lock(pid, _LOCK_TIMEOUT_MS)
+        reach("suspension-locked")
         _at_once(driver.checkpoint, _in_state(_states(driver, states), ProcessState.LOCKED))
     except CheckpointError as error:
         _undo(driver, states)
         raise ConflictError(f"{error}; job {order.job} runs on") from error
+    reach("suspension-checkpointed")
     return HelperAnswer(held_bytes=held)
 
 
@@ -68,6 +74,7 @@ def restore(driver: CheckpointDriver, order: HelperOrder) -> HelperAnswer:
     if waiting and (lack := _find_lack(order.held_bytes)) is not None:
         return HelperAnswer(refusal=lack, try_again=True)
     _at_once(driver.restore, waiting)
+    reach("resumption-restored")
     _unlock(driver, states)
     return HelperAnswer()
 
