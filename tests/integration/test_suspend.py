@@ -186,10 +186,12 @@ def test_a_preempted_job_can_be_suspended_and_comes_back_by_itself(
     queue: Queue, box: FakeGpus
 ) -> None:
     job = train(queue, box, steps=100, seconds=3)
-    urgent = queue.add(TRAIN.format(3, 0.3))
+    urgent = queue.add("until [ -e go ]; do sleep 0.05; done")
 
     assert queue.ok("preempt", "--suspend", str(job)) == f"making room: job {job}\n"
-    queue.ok("wait", str(urgent))
+    queue.until(lambda: state(queue, urgent) == "running", "the urgent job comes first")
+    assert state(queue, job) == "suspended"
+    queue.stoker.file("go", "")
     queue.ok("wait", str(job))
     assert steps(queue, job) == [*range(1, 101)]
     assert queue.show(job)["attempt"] == 1
@@ -337,3 +339,30 @@ def test_a_job_that_shares_its_gpu_comes_back_to_its_room(queue: Queue, box: Fak
     queue.until(lambda: state(queue, job) == "running", "it goes on")
     assert state(queue, other) == "running"
     assert box.used_bytes(0) == 6 * GIB
+
+
+def test_a_preempting_job_suspends_others_if_the_configuration_says_so(
+    queue: Queue, box: FakeGpus
+) -> None:
+    assert queue("config", "preempt.by", "kill").code == 2
+    queue.ok("config", "preempt.by", "suspend")
+    job = train(queue, box, "--preemptible", steps=100, seconds=3)
+    urgent = queue.add("--preempt", "until [ -e go ]; do sleep 0.05; done")
+    queue.until(lambda: state(queue, urgent) == "running", "the urgent job has the GPU")
+    assert state(queue, job) == "suspended"
+    queue.stoker.file("go", "")
+    queue.ok("wait", str(job))
+
+    assert steps(queue, job) == [*range(1, 101)]
+    assert queue.show(job)["attempt"] == 1
+
+
+def test_a_preempting_job_ends_what_the_driver_cannot_suspend(queue: Queue, box: FakeGpus) -> None:
+    queue.ok("config", "preempt.by", "suspend")
+    job = train(queue, box, "--preemptible")
+    box.let_calls(Checkpoint="fail")
+
+    urgent = queue.add("--preempt", "true")
+    queue.ok("wait", str(urgent))
+    queue.until(lambda: queue.show(job)["attempt"] == 2, "it was preempted, and runs again")
+    assert "could not checkpoint process" in queue.ok("status")

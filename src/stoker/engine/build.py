@@ -56,7 +56,7 @@ class EngineParts(msgspec.Struct, frozen=True, kw_only=True):
     torch_memory_cap: TorchMemoryCap | None = None
     mps: Mps | None = None
     pause_queue: Callable[[str], None] | None = None  # on a full disk
-    make_preemption: Callable[[Termination], Preemption] | None = None
+    make_preemption: Callable[[Termination, Suspensions | None], Preemption] | None = None
     make_suspensions: Callable[[Termination], Suspensions] | None = None
     on_node_report: Callable[[NodeReport], None] | None = None  # of a cluster
 
@@ -170,7 +170,9 @@ class _EngineBuilder:
             suspensions=suspensions,
         )
         make_preemption = parts.make_preemption
-        preemption = None if make_preemption is None else make_preemption(self._termination)
+        preemption = (
+            None if make_preemption is None else make_preemption(self._termination, suspensions)
+        )
         return TurnPlanner(
             slot_table=parts.slot_table,
             queue=parts.queue,

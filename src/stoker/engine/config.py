@@ -88,6 +88,12 @@ def _warm(text: str) -> bool:
     return text == AUTO
 
 
+def _preempt_by(text: str) -> str:
+    if text not in ("stop", "suspend"):
+        raise ValueError("stop or suspend")
+    return text
+
+
 def _ray_address(text: str) -> None:
     if text != "none":
         split_address(text, None)
@@ -158,6 +164,11 @@ ENTRIES = {
     ),
     "warm": ConfigEntry(
         "auto", "never: jobs, also of sweeps, start warm only if --warm names modules", _warm
+    ),
+    "preempt.by": ConfigEntry(
+        "stop",
+        "how --preempt jobs make room: stop (signal, the job starts again) or suspend (to host RAM)",
+        _preempt_by,
     ),
     "policy": ConfigEntry("default", "who plans: an entry point of the group stoker.policies", str),
     "gpulimit.safety_keep_memory": ConfigEntry(

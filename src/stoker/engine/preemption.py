@@ -1,25 +1,40 @@
-"""Preemption: ends preemptible jobs to free slots for a job that may preempt."""
+"""Preemption: ends or suspends preemptible jobs to free slots for a job that may preempt."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 
 from stoker.core.job import Ending
 from stoker.core.preemption import Victim, choose
 from stoker.engine.queue import QueueEntry
+from stoker.engine.running_attempt import RunningAttempt
 from stoker.engine.slot_state import SlotState
 from stoker.engine.slots import SlotTable
+from stoker.engine.suspensions import Suspensions
 from stoker.engine.termination import Termination
 from stoker.store.queue_jobs import Facts, QueueJobs
 
 
 class Preemption:
-    """Frees slots for the first waiting job, if it may preempt others."""
+    """Frees slots for the first waiting job, if it may preempt others.
 
-    def __init__(self, slot_table: SlotTable, termination: Termination, jobs: QueueJobs) -> None:
+    Where `suspends` says so, jobs are suspended if the driver can do that; other jobs are ended.
+    """
+
+    def __init__(
+        self,
+        slot_table: SlotTable,
+        termination: Termination,
+        jobs: QueueJobs,
+        suspensions: Suspensions | None = None,
+        suspends: Callable[[], bool] = lambda: False,
+    ) -> None:
         self._slot_table = slot_table
         self._termination = termination
         self._jobs = jobs
+        self._suspensions = suspensions
+        self._suspends = suspends
 
     def make_room(self, entry: QueueEntry) -> None:
         """Preempt as many jobs as the first waiting job needs, inside the turn's transaction."""
@@ -40,7 +55,7 @@ class Preemption:
         ending = {
             slot.index
             for running in self._slot_table.running.values()
-            if running.end_request is not None
+            if self._is_leaving(running)
             for slot in running.slots
         }
         # All slots of a job are on one node. Start with the node that needs the fewest victims.
@@ -65,13 +80,18 @@ class Preemption:
             )
             for running in self._slot_table.running.values()
             if running.entry.request.options.preemptible
-            and running.end_request is None
+            and not self._is_leaving(running)
             and running.pid is not None
         ]
 
+    def _is_leaving(self, running: RunningAttempt) -> bool:
+        """Whether the slots of an attempt will be free without more preemption."""
+        suspensions = self._suspensions
+        makes_room = suspensions is not None and suspensions.makes_room(running)
+        return running.end_request is not None or makes_room
+
     def _preempt(self, job: int, winner: Facts) -> None:
         reason = f"preempted by job {winner.id}"
-        self._jobs.mark_ending(job, reason, ending=Ending.PUSH)
         victim = self._jobs.facts(job)
         priority = victim.request.priority
         if priority == winner.request.priority and victim.rank <= winner.rank:
@@ -79,7 +99,15 @@ class Preemption:
             self._jobs.put_at(job, priority, winner.rank + 1)
         for running in self._slot_table.running.values():
             if running.attempt.job == job:
-                self._termination.preempt(running, reason, Ending.PUSH)
+                self._push(running, reason)
+
+    def _push(self, running: RunningAttempt, reason: str) -> None:
+        suspensions = self._suspensions
+        if suspensions is not None and self._suspends() and suspensions.can_push(running):
+            suspensions.push(running, reason)
+        else:
+            self._jobs.mark_ending(running.attempt.job, reason, ending=Ending.PUSH)
+            self._termination.preempt(running, reason, Ending.PUSH)
 
 
 def _coming(usable: list[SlotState], ending: set[int]) -> Counter[str]:

@@ -61,7 +61,7 @@ class SharedSlots(msgspec.Struct, eq=False):
 
     def _note_cap(self, demand: Candidates, job: int) -> None:
         cap = self.torch_memory_cap
-        if cap is not None:
+        if cap is not None and demand[job].suspended is None:  # its limit was set at its start
             self.sharing.note_cap(job, lambda: cap.is_possible(demand[job]))
 
     def _start(self, entry: QueueEntry, join: Join, now: float) -> Launch | Restore | None:

@@ -14,7 +14,7 @@ from typing import Protocol
 
 import msgspec
 
-from stoker.core.job import Attempt, Outcome, Request
+from stoker.core.job import Attempt, Ending, Outcome, Request
 from stoker.core.lifecycle import State
 from stoker.core.planner import Candidate, Start
 from stoker.core.slot import Slot
@@ -70,6 +70,9 @@ class Suspensions:
         self._restores: list[RunningAttempt] = []  # to begin once the turn is recorded
         self._tasks: set[asyncio.Task[None]] = set()
         self._retry_at: dict[str, float] = {}
+        self._pushed: set[str] = (
+            set()
+        )  # attempts that are suspended to make room, before they begin to be
         self.poke: Callable[[], None] = lambda: None  # asks for a turn of the engine
 
     async def suspend(self, running: RunningAttempt, *, resumes: bool = False) -> str | None:
@@ -108,6 +111,39 @@ class Suspensions:
         self.poke()
         return None
 
+    def push(self, running: RunningAttempt, reason: str) -> None:
+        """Suspend an attempt after this turn to make room; if that fails, preempt it by its stop signal."""
+        self._pushed.add(running.key)
+        self._start(self._push(running, reason))
+
+    async def _push(self, running: RunningAttempt, reason: str) -> None:
+        try:
+            refusal = None
+            if self._is_here(running) and running.end_request is None:
+                refusal = await self.suspend(running, resumes=True)
+        finally:
+            self._pushed.discard(running.key)
+        if refusal is not None and self._is_here(running) and running.end_request is None:
+            self._parts.notify(f"{refusal}; it is {reason} by its stop signal instead")
+            with self._parts.jobs.database.transaction(durable=True):
+                self._parts.jobs.mark_ending(running.attempt.job, reason, ending=Ending.PUSH)
+            self._termination.preempt(running, reason, Ending.PUSH)
+        self.poke()
+
+    def can_push(self, running: RunningAttempt) -> bool:
+        """Whether the driver may be able to suspend an attempt."""
+        return (
+            isinstance(running.phase, Running)
+            and self._slot_table.is_own(running.where)
+            and not running.entry.request.options.mps
+        )
+
+    def makes_room(self, running: RunningAttempt) -> bool:
+        """Whether an attempt is about to leave its slots."""
+        suspension = self.of(running)
+        leaves = suspension is not None and suspension.stage is Stage.SUSPENDING
+        return leaves or running.key in self._pushed
+
     def queue(self, running: RunningAttempt) -> None:
         """Let a suspended attempt wait for its GPUs; the caller has a transaction open."""
         suspension = self.of(running)
@@ -126,7 +162,7 @@ class Suspensions:
         """The suspended attempts that wait for their GPUs, as entries of the queue."""
         now = self._parts.clock()
         return [
-            _entry(running, running.phase)
+            self._entry(running, running.phase)
             for running in self._slot_table.running.values()
             if isinstance(running.phase, Suspended)
             and running.phase.suspension.stage is Stage.QUEUED
@@ -281,10 +317,16 @@ class Suspensions:
         seen = None if look is None else look.jobs.get(running.key)
         return dict(seen.mem_bytes or {}) if seen is not None else {}
 
+    def _entry(self, running: RunningAttempt, phase: Suspended) -> QueueEntry:
+        """A suspended attempt at its present position of the queue."""
+        facts = self._parts.jobs.facts(running.attempt.job)
+        return make_entry(running, phase, facts.request, facts.rank)
 
-def _entry(running: RunningAttempt, phase: Suspended) -> QueueEntry:
+
+def make_entry(
+    running: RunningAttempt, phase: Suspended, request: Request, rank: int
+) -> QueueEntry:
     """A suspended attempt as the planner sees it: it needs its own GPUs, and the memory it held."""
-    request, facts = running.entry.request, running.entry.facts
     candidate = Candidate(
         slots=len(phase.home_slots),
         timeout_s=request.timeout_s,
@@ -292,7 +334,7 @@ def _entry(running: RunningAttempt, phase: Suspended) -> QueueEntry:
         gpu_mem=phase.suspension.most_bytes or request.gpu_mem,
         id=running.attempt.job,
         priority=request.priority,
-        rank=facts.rank if facts is not None else 0,
+        rank=rank,
         allowed=frozenset(slot.index for slot in phase.home_slots),
     )
     plain = Request(slots=candidate.slots, priority=request.priority, timeout_s=request.timeout_s)

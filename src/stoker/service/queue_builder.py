@@ -117,7 +117,13 @@ class _QueueBuilder:
                 torch_memory_cap=TorchMemoryCap(specs.surroundings),
                 mps=self._find_mps(),
                 pause_queue=self._pause_queue,
-                make_preemption=lambda termination: Preemption(self.slot_table, termination, jobs),
+                make_preemption=lambda termination, suspensions: Preemption(
+                    self.slot_table,
+                    termination,
+                    jobs,
+                    suspensions,
+                    lambda: config.text("preempt.by") == "suspend",
+                ),
                 make_suspensions=self._make_suspensions,
                 on_node_report=sources.on_node_report,
             )
