@@ -123,10 +123,10 @@ class Engine(msgspec.Struct, kw_only=True, eq=False):
             reach("after-acknowledge")
         if self._launches:
             launches, self._launches = self._launches, []
+            if self.suspensions is not None:
+                self.suspensions.carry_out()  # first: no attempt claimed ahead may take their slots
             self.executor.launch([each for each in launches if isinstance(each, Launch)])
             reach("after-launch")
-            if self.suspensions is not None:
-                self.suspensions.carry_out()
         self.termination.carry_out()
         self.recorder.database.sync_when_due()
 

@@ -61,13 +61,17 @@ class SuspensionParts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Suspensions:
-    """All suspended attempts of an engine, from the intent to suspend them until they run again."""
+    """All suspended attempts of an engine, from the intent to suspend them until they run again.
+
+    Construct it in the event loop in which the helpers are awaited.
+    """
 
     def __init__(self, parts: SuspensionParts, termination: Termination) -> None:
         self._parts = parts
         self._slot_table = parts.slot_table
         self._termination = termination
         self._restores: list[RunningAttempt] = []  # to begin once the turn is recorded
+        self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
         self._retry_at: dict[str, float] = {}
         self._pushed: set[str] = (
@@ -286,7 +290,7 @@ class Suspensions:
         return self._slot_table.running.get(running.key) is running
 
     def _start(self, work: Coroutine[None, None, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
+        task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 

@@ -218,6 +218,7 @@ class FakeExecutor:
             self.moves.append((key, slots))
             launch = self._running[key]
             self._running[key] = msgspec.structs.replace(launch, slots=slots or ())
+            self._start_waiting()
 
     def signal(self, key: str, signum: int, grace_s: float | None = None) -> None:
         """End an attempt by a signal, unless it ignores signals; SIGSTOP and SIGCONT do not end it."""

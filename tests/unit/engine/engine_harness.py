@@ -18,6 +18,7 @@ from stoker.engine.adoption import adopt
 from stoker.engine.config import Config
 from stoker.engine.context import QueueContext
 from stoker.engine.engine import Engine
+from stoker.engine.suspend_helper import HelperAnswer, HelperOrder
 from stoker.executors.contract import Launch
 from stoker.gpus.slot_grammar import parse_slots
 from stoker.service.add import add
@@ -33,6 +34,7 @@ from stoker.service.retry import retry
 from stoker.service.rm import rm
 from stoker.service.set import set_
 from stoker.service.start import start
+from stoker.service.suspend import suspend
 from stoker.service.why import why
 from stoker.store.database import Database
 from stoker.store.queue_jobs import QueueJobs
@@ -59,6 +61,7 @@ from stoker.wire import (
     Settings,
     Start,
     Submission,
+    Suspend,
 )
 
 T = TypeVar("T")
@@ -69,6 +72,24 @@ FAILED = 1 << 8
 def slots(count: int) -> tuple[Slot, ...]:
     """One slot for each of so many GPUs."""
     return tuple(Slot(n, (str(n),), (f"GPU-{n}",)) for n in range(count))
+
+
+class FakeHelper:
+    """Answers orders of suspensions as a test says, at once."""
+
+    def __init__(self) -> None:
+        self.orders: list[tuple[str, HelperOrder]] = []
+        self.answer = HelperAnswer()
+
+    async def suspend(self, order: HelperOrder) -> HelperAnswer:
+        """Note the order."""
+        self.orders.append(("suspend", order))
+        return self.answer
+
+    async def resume(self, order: HelperOrder) -> HelperAnswer:
+        """Note the order."""
+        self.orders.append(("resume", order))
+        return self.answer
 
 
 class Harness:
@@ -95,6 +116,7 @@ class Harness:
         self.cpu_places = cpu_places
         self.mps_folder = mps_folder
         self.nodes = nodes  # the first of them is this machine
+        self.helper = FakeHelper()
         self.executor = FakeExecutor(lambda: self.now, script, persistent=True)
         self.loop = asyncio.new_event_loop()
         self._requests = itertools.count(1)
@@ -128,6 +150,7 @@ class Harness:
             nodes=self.nodes,
             clock=lambda: self.now,
             mps_folder=self.mps_folder,
+            suspend_helper=self.helper,
         )
         self.context = assemble(
             sources,
@@ -230,6 +253,16 @@ class Harness:
     def resume(self, ids: str | None = None, **order: Any) -> Changed:
         """Resume jobs, or the queue."""
         return self._change(resume(self.context, Resume(ids=ids, **order)))
+
+    def suspend(self, ids: str | None = None, **order: Any) -> Changed:
+        """Suspend jobs."""
+        return self._change(suspend(self.context, Suspend(ids=ids, **order)))
+
+    def let_helpers_answer(self) -> None:
+        """Let the event loop run until what helpers have done is on record, and take turns."""
+        self.run(asyncio.sleep(0))
+        self.run(asyncio.sleep(0))
+        self.settle()
 
     def start(self, ids: str | None = None, **order: Any) -> Changed:
         """Start jobs as the very next."""
