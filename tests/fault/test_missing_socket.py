@@ -45,7 +45,7 @@ def lost(socket: Path, pid: int) -> Iterator[int]:
     while not socket.is_dir():  # the daemon may be quicker
         try:
             (socket / "in the way").mkdir(parents=True)
-        except FileExistsError:
+        except (FileExistsError, NotADirectoryError):
             socket.unlink()
     yield pid
     kill(pid)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from stoker.cli.arguments import Args
 from stoker.cli.messages import note
 from stoker.cli.verbs.run import check_gpu_mem, find_cwd, find_slots, make_environment
+from stoker.cli.verbs.sweep import note_warm
 from stoker.errors import UsageError
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ def run_here(args: Args, sweep: Sweep, common: Submission) -> int:
         return 0
     if passed_over:
         note(f"sweep {sweep.name}: {passed_over}")
+    note_warm(args, sweep)
     with tempfile.TemporaryFile() as file:
         folders = _Folders(runs)
         folders.write(file.fileno())

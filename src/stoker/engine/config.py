@@ -167,7 +167,7 @@ ENTRIES = {
     ),
     "preempt.by": ConfigEntry(
         "stop",
-        "how --preempt jobs make room: stop (signal, the job starts again) or suspend (to host RAM)",
+        "how --preempt jobs make room: stop, or suspend to host RAM",
         _preempt_by,
     ),
     "policy": ConfigEntry("default", "who plans: an entry point of the group stoker.policies", str),

@@ -100,7 +100,7 @@ def partly_warm(key: str, reason: str) -> str:
     return json.dumps(("partly_warm", key, reason))
 
 
-def warmed(pid: int, modules: Sequence[str], left_out: str) -> str:
+def warmed(pid: int, modules: Sequence[str], left_out: str = "") -> str:
     """A warm worker has imported these modules; `left_out` says why it leaves out others."""
     return json.dumps(("warmed", pid, modules, left_out))
 

@@ -151,6 +151,7 @@ VALUES: dict[str, Any] = {
     "fresh": True,
     "pids": [7, 8],
     "modules": ["json"],
+    "left_out": "import starter: it started threads",
 }
 
 

@@ -102,8 +102,6 @@ def run(args: Args) -> int:
     common = make_submission(args, sweep)
     if args.dry_run:
         return _dry_run(args, sweep)
-    if args.warm is None and sweep.is_warm_by_default:
-        note(_WARM)
     if args.foreground:
         from stoker.cli.foreground_sweep import run_here
 
@@ -248,11 +246,18 @@ def _queue(args: Args, sweep: Sweep, common: Submission) -> int:
     first, last = added[0].first, added[-1].last
     jobs = f"job {first}" if first == last else f"jobs {first}-{last}"
     print(f"sweep {sweep.name}: {_runs(count)} added, {jobs}{_more(passed_over)}")
+    note_warm(args, sweep)
     if added[0].notice is not None:
         note(added[0].notice)
     if sys.stdout.isatty():
         print(f"stoker wait -P {sweep.name} waits for them; stoker results {sweep.name} shows them")
     return 0
+
+
+def note_warm(args: Args, sweep: Sweep) -> None:
+    """Tell that runs start warm although no option asks for it, and how to turn that off."""
+    if args.warm is None and sweep.is_warm_by_default:
+        note(_WARM)
 
 
 def _done_here(home: str, sweep: Sweep) -> set[bytes]:
