@@ -182,3 +182,32 @@ def test_nothing_is_left_of_a_run_that_is_killed(stoker: Stoker) -> None:
     process.kill()
     process.wait()
     stoker.until(lambda: not stoker.processes())
+
+
+def test_a_sweep_of_a_plain_python_command_starts_warm_by_default(warm_queue: Queue) -> None:
+    ended = warm_queue("sweep", f"{PYTHON} train.py {{lr}}", "lr=1,2", "--name", "usual")
+    assert "runs start warm" in ended.err
+    assert "--warm never" in ended.err
+    again = warm_queue("sweep", f"{PYTHON} train.py {{lr}}", "lr=1,2", "--name", "usual")
+    assert "nothing to run" in again.out
+    assert "runs start warm" not in again.err
+
+
+@pytest.mark.parametrize("words", [["--warm", "never", f"{PYTHON} train.py {{lr}}"], ["echo {lr}"]])
+def test_a_sweep_that_turns_warm_starts_off_or_is_no_python_says_nothing_of_them(
+    warm_queue: Queue, words: list[str]
+) -> None:
+    ended = warm_queue("sweep", *words, "lr=1,2", "--name", "cold")
+    assert (ended.code, ended.err) == (0, "")
+    warm_queue.ok("wait")
+    assert workers(warm_queue) == []
+
+
+def test_the_setting_warm_never_keeps_the_runs_of_sweeps_cold(warm_queue: Queue) -> None:
+    warm_queue.ok("config", "warm", "never")
+    warm_queue.ok("sweep", f"{PYTHON} train.py {{lr}}", "lr=1,2", "--name", "cold")
+    warm_queue.ok("wait")
+    assert workers(warm_queue) == []
+    wrong = warm_queue("config", "warm", "often")
+    assert wrong.code == 2
+    assert "auto or never" in wrong.err
