@@ -61,7 +61,7 @@ WORKLOADS = (
     ),
     Workload(
         "sizes",
-        "gpu_lm.py",
+        "gpu_lm.py --steps 40",
         "bs",
         SIZES,
         (8, 24, 48, 96, 192, 256),
@@ -120,6 +120,7 @@ class Bench:
     times: dict[str, dict[str, list[float]]] = field(default_factory=dict)
     failed: int = 0
     retried: int = 0
+    began_s: float = 0.0  # when the sweep that runs was given
 
     def command(self, workload: Workload) -> str:
         """The command of a sweep, with its parameter in braces."""
@@ -176,34 +177,49 @@ class Bench:
             for values in (workload.first, workload.second):
                 given = f"{workload.flag}={','.join(f'{value:g}' for value in values)}"
                 words = [*stoker, "sweep", "--name", f"s{len(took)}", self.command(workload)]
-                began = time.monotonic()
+                began, self.began_s = time.monotonic(), time.time()
                 subprocess.run(
                     words if self.dry else [*words, given], env=env, cwd=home, check=True
                 )
                 subprocess.run([*stoker, "wait"], env=env, cwd=home, check=False)
                 took.append(time.monotonic() - began)
+                self._tell_runs(stoker, env, home)
             self._count(stoker, env, home)
         finally:
             subprocess.run([*stoker, "daemon", "stop", "--kill"], env=env, cwd=home, check=False)
         return took[0], took[1]
 
     def _count(self, stoker: Sequence[str], env: dict[str, str], home: str) -> None:
-        listed = subprocess.run(
-            [*stoker, "ls", "-a", "--json"], env=env, cwd=home, check=True, capture_output=True
-        )
-        jobs = json.loads(listed.stdout)
+        jobs = json.loads(_shown([*stoker, "ls", "-a", "--json"], env, home))
         self.failed += sum(job["state"] != "done" for job in jobs)
         self.retried += sum(job.get("attempt", 1) > 1 for job in jobs)
-        for verb in (["status"], ["why", str(jobs[-1]["id"])], ["log", str(jobs[-1]["id"])]):
-            shown = subprocess.run(
-                [*stoker, *verb], env=env, cwd=home, check=False, capture_output=True, text=True
+
+    def _tell_runs(self, stoker: Sequence[str], env: dict[str, str], home: str) -> None:
+        """Print when each run started and ended, how it started, and the last line that it printed."""
+        for job in json.loads(_shown([*stoker, "ls", "-a", "--json"], env, home)):
+            if job["submitted_at"] < self.began_s:
+                continue
+            began_s, ended_s = (
+                (job[key] or 0) - self.began_s for key in ("started_at", "ended_at")
             )
-            print(f"  {shown.stdout.strip()[-700:]}", file=sys.stderr)
+            why = _shown([*stoker, "why", str(job["id"])], env, home).splitlines()
+            log = _shown([*stoker, "log", str(job["id"])], env, home).splitlines()
+            print(
+                f"  {job['id']}: {began_s:.1f}–{ended_s:.1f} s, attempt {job['attempt']}, "
+                f"{'; '.join(why[1:])[:300]} | {' | '.join(log[-1:])[:120]}",
+                file=sys.stderr,
+            )
+        print(_shown([*stoker, "status"], env, home), file=sys.stderr)
 
     def note(self, workload: Workload, mode: str, took_s: float) -> None:
         """Keep and print a time."""
         self.times.setdefault(workload.name, {}).setdefault(mode, []).append(took_s)
         print(f"{workload.name}, {mode}: {took_s:.1f} s", flush=True)
+
+
+def _shown(words: Sequence[str], env: dict[str, str], home: str) -> str:
+    done = subprocess.run(words, env=env, cwd=home, check=False, stdout=subprocess.PIPE, text=True)
+    return done.stdout.strip()
 
 
 def main() -> int:

@@ -13,6 +13,8 @@ import sys
 import time
 from typing import Any
 
+import torch
+
 _PROBE_S = 1.0
 _SHARE = 10  # how often a training looks at the clock while it is calibrated
 
@@ -25,15 +27,13 @@ def main() -> int:
     parser.add_argument("--lr", type=float, default=0.01, help="learning rate")
     parser.add_argument("--gib", type=float, default=0.0, help="memory that is held besides")
     args = parser.parse_args()
-    import torch
-
     torch.manual_seed(0)
     if args.kind == "calibrate":
-        speeds = {kind: _steps_per_s(torch, kind) for kind in TRAININGS}
+        speeds = {kind: _steps_per_s(kind) for kind in TRAININGS}
         print(json.dumps({kind: max(1, int(s * args.amount)) for kind, s in speeds.items()}))
         return 0
     held = [torch.empty(2**28, device="cuda") for _ in range(int(args.gib))]
-    step = TRAININGS[args.kind](torch, args.lr)
+    step = TRAININGS[args.kind](args.lr)
     for _ in range(int(args.amount)):
         step()
     torch.cuda.synchronize()
@@ -41,8 +41,8 @@ def main() -> int:
     return 0
 
 
-def _steps_per_s(torch: Any, kind: str) -> float:
-    step = TRAININGS[kind](torch)
+def _steps_per_s(kind: str) -> float:
+    step = TRAININGS[kind]()
     for _ in range(_SHARE):
         step()
     torch.cuda.synchronize()
@@ -55,7 +55,7 @@ def _steps_per_s(torch: Any, kind: str) -> float:
     return steps / (time.monotonic() - began)
 
 
-def _make_step(torch: Any, model: Any, shape: tuple[int, ...], rate: float) -> Any:
+def _make_step(model: Any, shape: tuple[int, ...], rate: float) -> Any:
     model = model.cuda()
     optimizer = torch.optim.SGD(model.parameters(), lr=rate)
     batch = torch.randn(*shape, device="cuda")
@@ -69,24 +69,24 @@ def _make_step(torch: Any, model: Any, shape: tuple[int, ...], rate: float) -> A
     return step
 
 
-def mlp(torch: Any, rate: float = 0.01) -> Any:
+def mlp(rate: float = 0.01) -> Any:
     """Three thin layers: the GPU mostly waits for the CPU."""
     nn = torch.nn
     layers = [nn.Linear(784, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10)]
-    return _make_step(torch, nn.Sequential(*layers), (256, 784), rate)
+    return _make_step(nn.Sequential(*layers), (256, 784), rate)
 
 
-def cnn(torch: Any, rate: float = 0.01) -> Any:
+def cnn(rate: float = 0.01) -> Any:
     """Six convolutions over small images: the GPU is at work for a good part of the time."""
     nn = torch.nn
     layers: list[Any] = [nn.Conv2d(3, 64, 3, padding=1), nn.ReLU()]
     for _ in range(5):
         layers += [nn.Conv2d(64, 64, 3, padding=1), nn.BatchNorm2d(64), nn.ReLU()]
     layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10)]
-    return _make_step(torch, nn.Sequential(*layers), (64, 3, 32, 32), rate)
+    return _make_step(nn.Sequential(*layers), (64, 3, 32, 32), rate)
 
 
-def saturating(torch: Any, _rate: float = 0.01) -> Any:
+def saturating(_rate: float = 0.01) -> Any:
     """Products of large matrices: nothing is left for others."""
     left = torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16)
     out = torch.empty_like(left)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from stoker.core.failure import Again, Failure, Remedy
+from stoker.core.failure import Again, Failure, FailureClass, Remedy
 from stoker.core.job import Ending, Outcome, describe_leftovers
 from stoker.core.lifecycle import Event, State
 from stoker.engine.events import EngineListener, Notices
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 # Resources that a machine can lack for a while; the command is not the cause.
 _NO_SPACE = frozenset((errno.ENOSPC, errno.EDQUOT))
+_GPU_FAULTS = frozenset((FailureClass.GPU_FAULT, FailureClass.NEIGHBOUR))
 _TEMPORARY = _NO_SPACE | {errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE}
 
 
@@ -62,7 +63,10 @@ class AttemptEnds(msgspec.Struct, kw_only=True, eq=False):
             if failure is not None:
                 self.retry_policy.carry_out(running, failure, usage.max_rss_kb)
         if self._gpus.sharing is not None:
-            self._gpus.sharing.on_end(running, outcome, use, is_over=again is Again.NO)
+            is_fault = failure is not None and failure.kind in _GPU_FAULTS
+            self._gpus.sharing.on_end(
+                running, outcome, use, is_over=again is Again.NO, is_fault=is_fault
+            )
         self.listener.on_end(running, outcome, ended, again is not Again.NO)
 
     def refuse(self, running: RunningAttempt, code: int, reason: str, now: float) -> None:

@@ -82,7 +82,7 @@ def _yes_no(text: str) -> bool:
     return text == "yes"
 
 
-def _warm(text: str) -> bool:
+def _auto_or_never(text: str) -> bool:
     if text not in (AUTO, NEVER):
         raise ValueError("auto or never")
     return text == AUTO
@@ -163,7 +163,12 @@ ENTRIES = {
         "1G", "results that --sync brings back of a job: none, 20M, 1G", _size
     ),
     "warm": ConfigEntry(
-        "auto", "never: jobs, also of sweeps, start warm only if --warm names modules", _warm
+        "auto",
+        "never: jobs, also of sweeps, start warm only if --warm names modules",
+        _auto_or_never,
+    ),
+    "mps": ConfigEntry(
+        "auto", "never: jobs that share a GPU use MPS only with --mps", _auto_or_never
     ),
     "preempt.by": ConfigEntry(
         "stop",
@@ -236,6 +241,11 @@ class Config:
     def is_warm(self) -> bool:
         """Whether jobs with `--warm auto` start warm."""
         return bool(self.value("warm"))
+
+    @property
+    def is_mps_automatic(self) -> bool:
+        """Whether jobs that share a GPU use MPS unasked. Jobs that may be suspended cannot use it."""
+        return bool(self.value("mps")) and self.text("preempt.by") != "suspend"
 
     @property
     def cpu_places(self) -> int:

@@ -169,8 +169,8 @@ class Engine(msgspec.Struct, kw_only=True, eq=False):
             self.slot_table.occupy(running)
         if self.suspensions is not None:
             self.suspensions.adopt(running)
-        if self.gpus.mps is not None and self.retry_policy.wants_mps(running):
-            self.gpus.mps.join(running)
+        if self.gpus.mps is not None:
+            self.gpus.mps.adopt(running)
 
     def part(self, node: str, reason: str) -> None:
         """Requeue the jobs of a node on which nothing can be running any more."""

@@ -106,6 +106,16 @@ class GpuFeatures:
         """What an attempt that has ended used of its GPUs."""
         return None if self.monitor is None else self.monitor.on_end(running)
 
+    def suits_mps(self, running: RunningAttempt) -> bool:
+        """Whether an attempt that did not ask for MPS uses it: it may share, and its kind is proved."""
+        if self.mps is None or self.sharing is None or running.is_claimed_ahead:
+            return False
+        return self.mps.may_add(running) and self.sharing.is_proved(running)
+
+    def is_mps_client(self, running: RunningAttempt) -> bool:
+        """Whether an attempt uses an MPS server."""
+        return self.mps is not None and self.mps.is_client(running)
+
     def leave_mps(self, running: RunningAttempt) -> None:
         """Remove an ended attempt from the clients of MPS."""
         if self.mps is not None:

@@ -1,4 +1,4 @@
-"""NVIDIA's Multi-Process Service: one control daemon for each GPU whose jobs ask for it.
+"""NVIDIA's Multi-Process Service: one control daemon for each GPU whose jobs use it.
 
 The MPS daemons have folders in the home. They outlive this process, as their jobs do. The next Stoker
 finds them there, and ends them when they have no clients.
@@ -21,14 +21,25 @@ _TIMEOUT_S = 5.0
 _TOGETHER_S = 10.0
 _KEY_LENGTH = len("GPU-01234567")
 _LONGEST_PIPE = 85  # of a folder in which sockets are made
+_MOST_CLIENTS = 40  # that did not ask for MPS; a server refuses clients above 48
 
 
 class Mps:
-    """Starts and ends control daemons, and records which attempts shared one."""
+    """Starts and ends control daemons, and records which attempts shared one.
 
-    def __init__(self, folder: str, tell: Callable[[str], None]) -> None:
+    `is_automatic` tells whether jobs that did not ask for MPS may use it.
+    """
+
+    def __init__(
+        self,
+        folder: str,
+        tell: Callable[[str], None],
+        is_automatic: Callable[[], bool] = lambda: False,
+    ) -> None:
         self._folder = folder
         self._tell = tell
+        self._is_automatic = is_automatic
+        self._is_installed: bool | None = None
         self._clients: dict[str, dict[str, float | None]] = {}
         self._up: set[str] = set()
         self._told = False
@@ -37,6 +48,20 @@ class Mps:
         """Find the daemons of an earlier Stoker."""
         if os.path.isdir(self._folder):
             self._up = {key for key in os.listdir(self._folder) if self._is_up(key)}
+
+    def may_add(self, running: RunningAttempt) -> bool:
+        """Whether an attempt that did not ask for MPS may use it: it can start, and has room."""
+        if self._told or len(running.gpus) != 1 or not self._is_automatic():
+            return False
+        if self._is_installed is None:
+            self._is_installed = shutil.which(CONTROL) is not None
+        ends = self._clients.get(_key_of(running), {}).values()
+        return self._is_installed and sum(ended is None for ended in ends) < _MOST_CLIENTS
+
+    def adopt(self, running: RunningAttempt) -> None:
+        """Count an attempt of an earlier Stoker as a client if its GPU has a daemon: it may be one."""
+        if len(running.gpus) == 1 and _key_of(running) in self._up:
+            self.join(running)
 
     def serve(self, running: RunningAttempt, argv: list[str]) -> list[str]:
         """The words that start an attempt as a client; unchanged if it cannot be one."""

@@ -84,11 +84,13 @@ class RetryPolicy:
         )
 
     def wants_mps(self, running: RunningAttempt) -> bool:
-        """Whether an attempt uses MPS: it asks for it, and did not fail with other clients before."""
-        if self.gpus.mps is None or not running.entry.request.options.mps or not running.slots:
+        """Whether an attempt uses MPS: it asks for it or its kind is proved, and had no fault with it."""
+        if self.gpus.mps is None or not running.slots:
             return False
         if not self._slot_table.is_own(running.node):
             return False  # Stoker starts MPS only on this machine
+        if not running.entry.request.options.mps and not self.gpus.suits_mps(running):
+            return False
         return not self._jobs.count_failures(running.attempt.job, FailureClass.NEIGHBOUR.value)
 
     def decide(self, running: RunningAttempt, outcome: Outcome, failure: Failure | None) -> Again:

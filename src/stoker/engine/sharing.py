@@ -220,6 +220,14 @@ class Sharing:
                 self._can_be_capped.clear()
             self._can_be_capped[job] = can_be_capped()
 
+    def is_proved(self, running: RunningAttempt) -> bool:
+        """Whether an attempt may share its GPU, and runs of its kind ended there without a fault."""
+        if self._slot_table.states[running.slots[0].index].whole_slot is None:
+            return False
+        kind, _params = self._kinds.get(running.attempt.job, ("", ()))
+        model = self.gpus.model_of(running.slots[0].keys[0])
+        return self.gpus.profiles.get((kind, model), Profile()).is_proved
+
     def begin(self, state: SlotState, candidate: Candidate) -> Join:
         """Let a job start on a GPU without jobs, where others may join it."""
         request = self.request_of(candidate)
@@ -278,14 +286,22 @@ class Sharing:
         self.gpus.enter(running, key, tenant, self._clock())
 
     def on_end(
-        self, running: RunningAttempt, outcome: Outcome, use: AttemptUse | None, *, is_over: bool
+        self,
+        running: RunningAttempt,
+        outcome: Outcome,
+        use: AttemptUse | None,
+        *,
+        is_over: bool,
+        is_fault: bool = False,
     ) -> None:
-        """Give back the reservation of an attempt; learn from it if it succeeded."""
+        """Give back the reservation of an attempt; learn from it if it succeeded or had a GPU fault."""
         if is_over:
             self.needs.forget(running)
         tenancy = self.gpus.leave(running)
         if tenancy is None:
             return
+        if is_fault:
+            self.gpus.learn(tenancy, Profile.suffer_fault)
         now = self._clock()
         tenancy_s = now - tenancy.since
         if outcome.is_success and use is not None and tenancy_s > 0:

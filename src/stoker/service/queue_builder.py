@@ -148,7 +148,10 @@ class _QueueBuilder:
     def _find_mps(self) -> Mps | None:
         if self.sources.mps_folder is None:
             return None
-        mps = Mps(self.sources.mps_folder, self.publisher.on_notice)
+        config = self.sources.config
+        mps = Mps(
+            self.sources.mps_folder, self.publisher.on_notice, lambda: config.is_mps_automatic
+        )
         mps.find()
         return mps
 

@@ -107,10 +107,11 @@ def _why_not(context: QueueContext, running: RunningAttempt) -> str | None:
             f"job {job} runs on node {running.where}: only jobs on this machine can be suspended,"
             f" stoker preempt {job} ends it and lets it wait again"
         )
-    if running.entry.request.options.mps and context.engine.gpus.mps is not None:
+    if context.engine.gpus.is_mps_client(running):
         return (
             f"job {job} runs with MPS, which the driver cannot suspend: stoker pause {job} stops it,"
-            f" stoker preempt {job} ends it and lets it wait again"
+            f" stoker preempt {job} ends it and lets it wait again, and stoker config mps never keeps"
+            " later jobs off MPS"
         )
     return None
 

@@ -240,6 +240,8 @@ def _running(context: QueueContext, facts: Facts, state: State) -> str:
         return f"{text}, and keeps its GPU memory: stoker resume {facts.id} lets it go on"
     if (room := _room(context, running)) is not None:
         text += room
+    if context.engine.gpus.is_mps_client(running):
+        text += ", through MPS"
     if occupant.limit_in_s is not None:
         return f"{text}, time limit in {clock(occupant.limit_in_s)}"
     return text

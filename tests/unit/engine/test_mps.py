@@ -177,3 +177,43 @@ def test_all_that_a_fault_took_down_run_again_without_mps_and_the_culprit_fails_
     assert harness.attempts(2)[0][2] == (
         "exit 1: GPU fault, its own or that of a job it shared an MPS server with"
     )
+
+
+@pytest.mark.usefixtures("tools")
+def test_jobs_that_did_not_ask_use_mps_where_the_setting_lets_them(home: str) -> None:
+    folder = os.path.join(home, "mps")
+    assert Mps(folder, print, lambda: True).may_add(attempt("1.1"))
+    assert not Mps(folder, print, lambda: True).may_add(attempt("1.1", gpus=2))
+    assert not Mps(folder, print, lambda: False).may_add(attempt("1.1"))
+
+
+def test_jobs_that_did_not_ask_hear_nothing_of_a_machine_without_mps(
+    home: str, told: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert not Mps(os.path.join(home, "mps"), told.append, lambda: True).may_add(attempt("1.1"))
+    assert told == []
+
+
+@pytest.mark.usefixtures("tools")
+def test_jobs_that_did_not_ask_leave_room_below_the_limit_of_a_server(home: str) -> None:
+    mps = Mps(os.path.join(home, "mps"), print, lambda: True)
+    for number in range(40):
+        assert mps.may_add(attempt(f"{number}.1"))
+        mps.join(attempt(f"{number}.1"))
+    assert not mps.may_add(attempt("41.1"))
+    mps.leave(attempt("3.1"), now=5.0)
+    assert mps.may_add(attempt("41.1"))
+
+
+@pytest.mark.usefixtures("tools")
+def test_an_adopted_attempt_counts_as_a_client_where_its_gpu_has_a_daemon(
+    make_mps: MakeMps,
+) -> None:
+    make_mps().serve(attempt("1.1"), ["train"])
+    successor = make_mps()
+    successor.adopt(attempt("1.1"))
+    assert not successor.is_client(attempt("1.1"))
+    successor.find()
+    successor.adopt(attempt("1.1"))
+    assert successor.is_client(attempt("1.1"))

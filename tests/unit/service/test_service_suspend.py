@@ -81,6 +81,8 @@ class TestSuspend:
     def test_a_job_with_mps_is_refused(self, make_harness: MakeHarness, tmp_path: Path) -> None:
         harness = make_harness(gpus=1, mps_folder=str(tmp_path / "mps"))
         harness.add("a", mps=True)
+        assert harness.engine.gpus.mps is not None
+        harness.engine.gpus.mps.join(harness.engine.slot_table.running["1.1"])
 
         (told,) = refusals(harness, "1")
         assert told.startswith("job 1 runs with MPS, which the driver cannot suspend")

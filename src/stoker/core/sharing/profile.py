@@ -20,6 +20,7 @@ _COMPARED = 3
 _BELIEVED = 10  # a run that held no memory in this many samples is taken to need none
 _MOST_BUMP = 2.0
 _CALM = 0.9  # factor on the excess of `bump` after each successful run
+_PROBATION = 16  # runs that must succeed after a GPU fault
 _OOM_WINDOW_S = 600.0
 _EXCLUSIVE_S = 3600.0
 
@@ -37,7 +38,8 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     `points` has one entry for each set of parameters. `packed` has, for runs that shared their GPU, the mean
     number of jobs there and the run time. `ooms` has the Unix times at which a run found no memory beside
-    others: Unix time survives a reboot.
+    others: Unix time survives a reboot. `on_probation` counts the runs that must succeed after a GPU fault
+    before the kind is trusted again.
     """
 
     peaks: tuple[int, ...] = ()
@@ -48,11 +50,17 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     bump: float = 1.0
     ooms: tuple[float, ...] = ()
     most: int | None = None
+    on_probation: int = 0
 
     @property
     def finished(self) -> int:
         """How many runs have shown their need."""
         return len(self.peaks)
+
+    @property
+    def is_proved(self) -> bool:
+        """Whether runs have ended without a GPU fault, so that one may share an MPS server with others."""
+        return self.finished > 0 and not self.on_probation
 
     @property
     def sm_load(self) -> float | None:
@@ -104,6 +112,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             alone_s=_last(self.alone_s, took_s) if alone else self.alone_s,
             packed=self.packed if alone else _last(self.packed, (tenants, took_s)),
             bump=1.0 + (self.bump - 1.0) * _CALM,
+            on_probation=max(0, self.on_probation - 1),
         )
         return learned if alone else learned._heed_gain(rules)
 
@@ -139,6 +148,10 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """Add a run that found no memory beside others."""
         bump = min(_MOST_BUMP, self.bump * rules.oom_factor)
         return msgspec.structs.replace(self, bump=bump, ooms=_last(self.ooms, at_s))
+
+    def suffer_fault(self) -> Profile:
+        """Add a run that ended with a GPU fault, its own or that of a job beside it."""
+        return msgspec.structs.replace(self, on_probation=_PROBATION)
 
     def is_exclusive(self, now_s: float) -> bool:
         """Whether the kind ran out of memory beside others so often that it runs alone for a while."""
