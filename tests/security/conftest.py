@@ -13,7 +13,7 @@ import pytest
 
 from fault.table import PROPERTY, Entry
 from integration.conftest import idle_queue, queue
-from security.in_process import QuickQueue
+from security.quick_queue import QuickQueue
 from security.second_user import SecondUser, make_second_user, remove_second_user, why_not
 
 if TYPE_CHECKING:

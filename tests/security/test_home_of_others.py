@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from security.in_process import QuickQueue
+from security.quick_queue import QuickQueue
 from security.second_user import SecondUser
 
 VERBS = [("add", "true"), ("status",), ("daemon", "start"), ("run",)]

@@ -14,7 +14,7 @@ import pytest
 
 from conftest import Stoker
 from integration.daemon_fixture import Queue
-from security.in_process import QuickQueue
+from security.quick_queue import QuickQueue
 from security.second_user import SecondUser
 from stoker.testing.state import GIB, FakeGpus
 

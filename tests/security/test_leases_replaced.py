@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from integration.daemon_fixture import Queue
-from security.in_process import QuickQueue
+from security.quick_queue import QuickQueue
 from security.second_user import SecondUser
 from stoker.gpus.lease_holder import Holder, holder
 

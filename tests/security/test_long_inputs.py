@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from security.in_process import QuickQueue
+from security.quick_queue import QuickQueue
 from stoker.engine.command_reader import Splitter
 from stoker.errors import UsageError
 from stoker.sweeps.files import read_toml, read_yaml

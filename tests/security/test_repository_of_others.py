@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from security.in_process import QuickQueue
+from security.quick_queue import QuickQueue
 from security.second_user import SecondUser
 
 # A repository of the second user, whose filter and monitor leave a mark when git runs them.

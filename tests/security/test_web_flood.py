@@ -16,7 +16,7 @@ from integration.daemon_fixture import free_port
 from page_client import PageClient
 from patience import until
 from scale import LONG
-from security.in_process import QuickQueue
+from security.quick_queue import QuickQueue
 from web.conftest import Site, browser
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import pytest
 
 from conftest import Stoker
 from page_client import ask
-from security.in_process import QuickQueue
+from security.quick_queue import QuickQueue
 from stoker.testing.state import FakeGpus
 from web.conftest import browser
 

@@ -11,7 +11,7 @@ from integration.daemon_fixture import free_port
 from page_client import REFUSED, ask_by
 from patience import until
 from security.imposter import Imposter
-from security.in_process import QuickQueue
+from security.quick_queue import QuickQueue
 from stoker.errors import StokerError
 from stoker.web.check import check_listener
 from web.conftest import Site, browser
