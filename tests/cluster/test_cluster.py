@@ -1,44 +1,75 @@
-"""A cluster of three boxes, from `up` to `leave`."""
+"""A cluster of three boxes, from `up` to `leave`, and the join tokens that let boxes in.
+
+The fourth host is a member only within a test.
+"""
 
 from __future__ import annotations
 
 import json
 import re
 import subprocess
+import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from cluster.conftest import require_hosts
 from cluster.netns_hosts import Hosts
 from patience import until
+from stoker.client.client import Client
+from stoker.cluster.join_tokens import newest_join_token
 
 pytestmark = pytest.mark.usefixtures("ray")
+STRANGER = 3
 
 
 class Cluster:
-    """A hosts with h0 as the first box, and h1 and h2 joined."""
+    """Hosts with h0 as the first box, and h1 and h2 joined."""
 
     def __init__(self, hosts: Hosts) -> None:
         self.hosts = hosts
-        self.said = hosts.ok(0, "cluster", "up")
-        found = re.search(r"STOKER_CLUSTER_TOKEN=(\S+) stoker cluster join (\S+)", self.said)
-        assert found is not None, self.said
-        self.token, self.address = found.groups()
+        said = hosts.ok(0, "cluster", "up")
+        found = re.search(r"STOKER_CLUSTER_TOKEN=(\S+) stoker cluster join (\S+)", said)
+        assert found is not None, said
+        assert found[1] == self.token
+        self.address = found[2]
         self.join(1, "--label", "disk=nvme")
         self.join(2)
+
+    @property
+    def token(self) -> str:
+        """The newest join token that lets boxes in."""
+        found = newest_join_token(str(self.hosts.home(0)), time.time())
+        assert found is not None
+        return found.text
 
     def join(self, host: int, *words: str) -> str:
         env = {"STOKER_CLUSTER_TOKEN": self.token}
         return self.hosts.ok(host, "cluster", "join", self.address, *words, env=env)
+
+    def refusal(self, host: int, token: str) -> str:
+        """What a host is told that must not be let in; nothing is left there."""
+        env = {"STOKER_CLUSTER_TOKEN": token}
+        ended = self.hosts.stoker(host, "cluster", "join", self.address, env=env)
+        assert (ended.returncode, ended.stdout) == (1, ""), ended
+        assert ended.stderr.count("\n") == 1
+        folder = self.hosts.home(host) / "cluster"
+        assert not (folder / "settings.json").exists()
+        assert not (folder / "token").exists()
+        assert not [*folder.glob("tls*")]
+        assert self.hosts.processes(host) == {}
+        return ended.stderr
 
     def status(self, host: int) -> dict[str, Any]:
         told = json.loads(self.hosts.stoker(host, "cluster", "status", "--json").stdout)
         assert isinstance(told, dict)
         return told
 
-    def states(self, host: int = 0) -> dict[str, str]:
-        return {node["name"]: node["state"] for node in self.status(host)["nodes"]}
+    def states(self) -> dict[str, str]:
+        """The states of all boxes, as the daemon of the first one tells."""
+        with Client(str(self.hosts.home(0)), restart=False) as client:
+            return {node.name: node.state for node in client.nodes()}
 
     def ray_supervisor(self, host: int) -> dict[str, Any]:
         """How Ray is there, without asking the whole cluster."""
@@ -58,15 +89,26 @@ class Cluster:
 
 
 @pytest.fixture(scope="module")
-def cluster(ray: None, hosts: Hosts) -> Cluster:
-    """Return the three boxes, joined."""
-    return Cluster(hosts)
+def cluster(ray: None, nvml_library: str) -> Iterator[Cluster]:
+    """Return three boxes, joined, and a host that is none of them."""
+    require_hosts()
+    with Hosts(hosts=4, library=nvml_library) as hosts:
+        yield Cluster(hosts)
+
+
+def line_of(said: str) -> str:
+    found = re.search(r"STOKER_CLUSTER_TOKEN=(\S+) stoker cluster join (\S+)", said)
+    assert found is not None, said
+    return found[1]
 
 
 def test_all_boxes_know_all_boxes(cluster: Cluster) -> None:
     everybody = {"h0": "up", "h1": "up", "h2": "up"}
-    until(lambda: cluster.states(0) == everybody, "the first box has found the others", 60)
-    assert cluster.states(2) == everybody
+    until(lambda: cluster.states() == everybody, "the first box has found the others", 60)
+    for host in (0, 2):
+        nodes = cluster.status(host)["nodes"]
+        # Ray, which h2 asks, also knows boxes that were there once.
+        assert everybody.items() <= {node["name"]: node["state"] for node in nodes}.items()
     labels = {node["name"]: node["labels"] for node in cluster.status(0)["nodes"]}
     assert labels["h1"] == {"disk": "nvme"}
     shown = cluster.hosts.ok(0, "cluster", "status")
@@ -90,14 +132,7 @@ def test_a_killed_raylet_restarts_under_the_same_name(cluster: Cluster) -> None:
     until(is_back, "Ray is up again", 60)
     now = cluster.status(1)
     assert now["id"] == before["id"]
-    until(lambda: set(cluster.states(0).values()) == {"up"}, "all are there", 60)
-
-
-def test_a_cut_cable_is_noticed_and_the_box_returns_when_it_is_mended(cluster: Cluster) -> None:
-    cluster.hosts.cut(1)
-    until(lambda: cluster.states(0)["h1"] == "away", "h1 is seen to be gone", 60)
-    cluster.hosts.mend(1)
-    until(lambda: cluster.states(0)["h1"] == "up", "h1 is back by itself", 90)
+    until(lambda: set(cluster.states().values()) == {"up"}, "all are there", 60)
 
 
 def test_ray_does_not_outlive_its_ray_supervisor(cluster: Cluster) -> None:
@@ -105,28 +140,18 @@ def test_ray_does_not_outlive_its_ray_supervisor(cluster: Cluster) -> None:
     until(lambda: not cluster.of_ray(2), "Ray is gone", 30)
     assert "the Ray supervisor does not run" in cluster.hosts.ok(2, "cluster", "status")
     assert "again, as h2" in cluster.hosts.ok(2, "cluster", "join", cluster.address)
-    until(lambda: cluster.states(0).get("h2") == "up", "h2 is back", 60)
+    until(lambda: cluster.states().get("h2") == "up", "h2 is back", 60)
 
 
 def test_a_box_without_power_is_seen_to_be_down_and_joins_again_without_the_token(
     cluster: Cluster,
 ) -> None:
     cluster.hosts.power_off(2)
-    until(lambda: cluster.states(0)["h2"] == "away", "h2 is away", 60)
+    until(lambda: cluster.states()["h2"] == "away", "h2 is away", 60)
     cluster.hosts.power_on(2)
     said = cluster.hosts.ok(2, "cluster", "join", cluster.address)
     assert "again, as h2" in said
-    until(lambda: cluster.states(0).get("h2") == "up", "h2 is back", 60)
-
-
-def test_a_box_that_left_has_no_process_of_ray_and_no_token(cluster: Cluster) -> None:
-    assert "left the cluster" in cluster.hosts.ok(2, "cluster", "leave")
-    assert cluster.hosts.processes(2) == {}
-    assert not (cluster.hosts.home(2) / "cluster" / "token").exists()
-    again = cluster.hosts.stoker(2, "cluster", "leave")
-    assert (again.returncode, again.stdout) == (1, "")
-    assert again.stderr == ("stoker: this box belongs to no cluster: there is nothing to leave\n")
-    assert "as h2" in cluster.join(2)
+    until(lambda: cluster.states().get("h2") == "up", "h2 is back", 60)
 
 
 def refusals(cluster: Cluster) -> Iterator[tuple[int, list[str], int, str]]:
@@ -149,7 +174,7 @@ def test_invalid_commands_are_refused_in_one_line_and_change_nothing(cluster: Cl
         assert (ended.returncode, ended.stdout) == (code, ""), ended
         assert reason in ended.stderr
         assert ended.stderr.count("\n") == 1
-    until(lambda: cluster.states(0) == {"h0": "up", "h1": "up", "h2": "up"}, "all are there", 60)
+    until(lambda: cluster.states() == {"h0": "up", "h1": "up", "h2": "up"}, "all are there", 60)
 
 
 def test_up_and_join_twice_say_that_it_is_done_already(cluster: Cluster) -> None:
@@ -182,16 +207,90 @@ def test_the_token_is_in_no_log_and_on_no_command_line(cluster: Cluster) -> None
 
 
 def test_a_copy_of_a_box_that_is_there_joins_as_another(cluster: Cluster) -> None:
-    cluster.hosts.ok(2, "cluster", "leave")
-    kept, copied = (cluster.hosts.home(host) / "cluster" / "node.json" for host in (2, 1))
-    own = kept.read_bytes()
+    kept, copied = (cluster.hosts.home(host) / "cluster" / "node.json" for host in (STRANGER, 1))
+    kept.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     kept.write_bytes(copied.read_bytes())
     env = {"STOKER_CLUSTER_TOKEN": cluster.token}
-    joined = cluster.hosts.stoker(2, "cluster", "join", cluster.address, env=env)
+    joined = cluster.hosts.stoker(STRANGER, "cluster", "join", cluster.address, env=env)
     assert (joined.returncode, joined.stderr.count("\n")) == (0, 1)
     assert f"h1, at {cluster.hosts.address(1)}, has the id of this box" in joined.stderr
-    everybody = {"h0": "up", "h1": "up", "h1-2": "up"}
-    until(lambda: cluster.states(0) == everybody, "both are there", 60)
-    cluster.hosts.ok(2, "cluster", "leave")
-    kept.write_bytes(own)
-    assert "as h2" in cluster.join(2)
+    everybody = {"h0": "up", "h1": "up", "h2": "up", "h1-2": "up"}
+    until(lambda: cluster.states() == everybody, "both are there", 60)
+    cluster.hosts.ok(STRANGER, "cluster", "leave")
+    kept.unlink()
+
+
+def test_the_printed_line_lets_a_box_in_and_does_not_hold_the_token_of_ray(
+    cluster: Cluster,
+) -> None:
+    hosts = cluster.hosts
+    hosts.ok(0, "cluster", "token")
+    said = hosts.ok(0, "cluster", "up")
+
+    own = (hosts.home(0) / "cluster" / "token").read_text()
+    assert own not in said
+    assert (hosts.home(1) / "cluster" / "token").read_text() == own
+    assert line_of(hosts.ok(0, "cluster", "up")) == line_of(said)
+
+
+def test_the_boxes_speak_tls_and_only_the_first_has_the_key_of_the_authority(
+    cluster: Cluster,
+) -> None:
+    hosts = cluster.hosts
+    names = [{path.name for path in (hosts.home(host) / "cluster").glob("tls*")} for host in (0, 1)]
+    assert names[1] == {"tls.json", "tls-ca.crt", "tls-node.crt", "tls-node.key"}
+    assert names[0] == {*names[1], "tls-ca.key"}
+    for host in (0, 1):
+        assert "TLS, certificate" in hosts.ok(host, "cluster", "status")
+    own = (hosts.home(0) / "cluster" / "token").read_text()
+    assert "speaks TLS" in cluster.refusal(STRANGER, own)
+
+
+def test_boxes_join_at_the_named_address_only(cluster: Cluster) -> None:
+    listeners = cluster.hosts.run(0, ["ss", "-ltnH", "sport = 7867"]).stdout.split()
+    assert listeners[3] == f"{cluster.hosts.address(0)}:7867"
+
+
+def test_an_expired_token_lets_no_box_in(cluster: Cluster) -> None:
+    token = line_of(cluster.hosts.ok(0, "cluster", "token", "--expires", "0.1s"))
+    kept = json.loads((cluster.hosts.home(0) / "cluster" / "join-tokens.json").read_bytes())
+    until(lambda: time.time() >= kept[-1]["expires_at"], "the token has expired")
+    assert "the join token has expired" in cluster.refusal(STRANGER, token)
+
+
+def test_a_revoked_token_lets_no_box_in_and_members_stay(cluster: Cluster) -> None:
+    hosts = cluster.hosts
+    token = line_of(hosts.ok(0, "cluster", "token", "--expires", "never"))
+    assert "join tokens are revoked" in hosts.ok(0, "cluster", "revoke")
+
+    assert "the join token was revoked" in cluster.refusal(STRANGER, token)
+    assert "no join token works" in hosts.ok(0, "cluster", "status")
+    again = hosts.stoker(0, "cluster", "up")
+    assert (again.returncode, again.stdout) == (0, "")
+    assert "no join token works: stoker cluster token makes one" in again.stderr
+    until(lambda: cluster.states().get("h1") == "up", "h1 is still a member")
+    assert line_of(hosts.ok(0, "cluster", "token")) != token
+
+
+def test_a_new_token_lets_a_box_in_which_leaves_no_process_of_ray_and_no_token(
+    cluster: Cluster,
+) -> None:
+    hosts = cluster.hosts
+    hosts.ok(0, "cluster", "revoke")
+    hosts.ok(0, "cluster", "token")
+    assert "as h3" in cluster.join(STRANGER)
+    assert "left the cluster" in hosts.ok(STRANGER, "cluster", "leave")
+    assert hosts.processes(STRANGER) == {}
+    assert not (hosts.home(STRANGER) / "cluster" / "token").exists()
+    again = hosts.stoker(STRANGER, "cluster", "leave")
+    assert (again.returncode, again.stdout) == (1, "")
+    assert again.stderr == ("stoker: this box belongs to no cluster: there is nothing to leave\n")
+
+
+def test_only_the_first_box_makes_and_revokes_join_tokens(cluster: Cluster) -> None:
+    for action in ("token", "revoke"):
+        ended = cluster.hosts.stoker(1, "cluster", action)
+        assert (ended.returncode, ended.stdout) == (1, "")
+        assert "on the first box" in ended.stderr
+    ended = cluster.hosts.stoker(0, "cluster", "token", "--expires", "soon")
+    assert (ended.returncode, ended.stderr.count("\n")) == (2, 1)

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import sqlite3
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
+from fault.home import Home
 from fault.ledger import CLEAN
+from fault.work import Work
+from stoker.errors import StokerError
 from stoker.wire import NewJob
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from fault.conftest import Tell
-    from fault.home import Home
-    from fault.work import Work
 
 
 def truncate(path: Path) -> None:
@@ -74,6 +76,36 @@ def _counted(tell: Tell) -> None:
     tell("damaged, truncated, newer or foreign database", 1, CLEAN)
 
 
+class Filled(NamedTuple):
+    """A home without a daemon, and its database as it should be: it knows jobs that are over."""
+
+    home: Home
+    database: bytes
+
+    @property
+    def path(self) -> Path:
+        """The file of the database."""
+        return self.home.folder / "stoker.db"
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory, job_program: str) -> Iterator[Filled]:
+    """Return a home whose queue has run jobs; each test spoils its database anew."""
+    home = Home(tmp_path_factory.mktemp("filled"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("STOKER_HOME", home.path)
+        patch.setenv("STOKER_TEST_HOME", home.path)
+        patch.setenv("STOKER_LEASE_DIR", home.lease_folder)
+        work = Work(job_program, home.work, random.Random(0))
+        home.start("--gpus", "0")
+        with home.client() as client:
+            client.add(work.submission([NewJob(command="true")] * 300))
+            [*client.wait()]
+        home.stop()
+        yield Filled(home, (home.folder / "stoker.db").read_bytes())
+        home.close()
+
+
 @pytest.mark.parametrize(
     ("spoil", "remedy"),
     [
@@ -87,33 +119,30 @@ def _counted(tell: Tell) -> None:
     ],
 )
 def test_a_spoilt_database_is_refused_and_left_as_it_is(
-    home: Home, work: Work, spoil: Callable[[Path], None], remedy: str
+    filled: Filled, spoil: Callable[[Path], None], remedy: str
 ) -> None:
-    home.start("--gpus", "0")
-    with home.client() as client:
-        client.add(work.submission([NewJob(command="true")] * 300))
-        [*client.wait()]
-    home.stop()
-    path = home.folder / "stoker.db"
+    home, path = filled.home, filled.path
+    path.write_bytes(filled.database)
     spoil(path)
     before = path.read_bytes()
 
-    for _ in range(2):
-        ended = subprocess.run(
-            [sys.executable, "-m", "stoker", "add", "true"],
-            cwd=work.folder,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
+    ended = subprocess.run(
+        [sys.executable, "-m", "stoker", "add", "true"],
+        cwd=home.work,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
 
-        assert ended.returncode == 1
-        assert ended.stdout == ""
-        assert ended.stderr.count("\n") == 1
-        assert ended.stderr.startswith("stoker: ")
-        assert str(path) in ended.stderr
-        assert remedy in ended.stderr
+    assert ended.returncode == 1
+    assert ended.stdout == ""
+    assert ended.stderr.count("\n") == 1
+    assert ended.stderr.startswith("stoker: ")
+    assert str(path) in ended.stderr
+    assert remedy in ended.stderr
+    with pytest.raises(StokerError, match=remedy), home.client() as client:
+        client.status()  # the next attempt is refused like the first
     assert path.read_bytes() == before
     assert sorted(file.name for file in home.folder.glob("stoker.db*")) == ["stoker.db"]
     assert home.daemon() is None

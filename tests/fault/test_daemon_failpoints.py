@@ -12,7 +12,7 @@ import pytest
 import stoker
 from fault.work import SLOTS, Work
 from fault.workload import Day
-from scale import LONG
+from scale import LONG, long_only
 
 if TYPE_CHECKING:
     from fault.conftest import Tell
@@ -102,7 +102,8 @@ def test_a_death_at_every_place_in_one_day(
     assert trap.struck() == {*names}
 
 
-@pytest.mark.parametrize("at", [1, 3] if LONG else [2])
+@long_only
+@pytest.mark.parametrize("at", [1, 3] if LONG else [1])
 @pytest.mark.parametrize("name", OF_DAEMON + OF_SUPERVISOR if LONG else ["after-launch"])
 def test_a_death_at_one_place(
     home: Home,

@@ -62,6 +62,16 @@ class SmallDisk:
         )
         return Said(ended.returncode, ended.stdout, ended.stderr)
 
+    def add(self, *commands: str, gpus: int = 1) -> list[int]:
+        """Add commands at once; their ids."""
+        lines = self._work / "lines"
+        lines.write_text("".join(f"{command}\n" for command in commands))
+        said = self.stoker("add", "-q", f"-g{gpus}", "--batch", str(lines))
+        assert said.code == 0, said
+        first = int(said.out.split("-")[0])
+        assert said.out.strip() == f"{first}-{first + len(commands) - 1}"
+        return [*range(first, first + len(commands))]
+
     def jobs(self) -> list[dict[str, Any]]:
         """All jobs, as the daemon tells."""
         found = json.loads(self.stoker("ls", "-a", "--json").out)
@@ -108,6 +118,11 @@ def _counted(tell: Tell) -> None:
     tell("full disk under database and logs", 1, CLEAN)
 
 
+def words_in(file: Path) -> list[str]:
+    """What jobs have written to a file; nothing before the first has."""
+    return file.read_text().split() if file.exists() else []
+
+
 def is_one_line(text: str) -> bool:
     """Whether it is a complaint as complaints should be."""
     return text.startswith("stoker: ") and text.count("\n") == 1
@@ -143,11 +158,9 @@ def test_while_the_disk_is_full_verbs_answer_and_afterwards_all_is_recorded(
     assert disk.stoker("daemon", "start", "--gpus", "0,1").code == 0
     line = f"until [ -e {go} ]; do sleep 0.01; done; exit 7"
     first = int(disk.stoker("add", "-q", line).out)
-    more = [int(disk.stoker("add", "-q", f"echo {n} >> {home.work}/ran").out) for n in range(30)]
-    until(lambda: len((home.work / "ran").read_text().split()) == 30, "the others have run")
-    later = [
-        int(disk.stoker("add", "-q", "-g2", f"echo {n} >> {home.work}/ran2").out) for n in range(3)
-    ]
+    more = disk.add(*(f"echo {n} >> {home.work}/ran" for n in range(30)))
+    until(lambda: len(words_in(home.work / "ran")) == 30, "the others have run")
+    later = disk.add(*(f"echo {n} >> {home.work}/ran2" for n in range(3)), gpus=2)
     disk.fill()
     go.touch()
     until(lambda: "space" in disk.stoker("status").out, "the daemon has said that it waits", 20.0)
@@ -181,7 +194,7 @@ def test_a_daemon_killed_while_the_disk_is_full_loses_nothing(home: Home, disk: 
     line = f"echo x >> {home.work}/ran; until [ -e {go} ]; do sleep 0.01; done; exit 7"
     first = int(disk.stoker("add", "-q", line).out)
     second = int(disk.stoker("add", "-q", f"echo x >> {home.work}/ran; exit 3").out)
-    until(lambda: len((home.work / "ran").read_text().split()) == 2, "both have begun")
+    until(lambda: len(words_in(home.work / "ran")) == 2, "both have begun")
     disk.fill()
     go.touch()
     daemon = int((disk.folder / "daemon.lock").read_text())

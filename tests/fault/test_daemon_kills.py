@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from fault.conftest import Tell
     from fault.home import Home
 
-JOBS, KILLS, SEEDS = (10_000, 1000, 3) if LONG else (150, 15, 1)
-FEW_KILLS = 100 if LONG else 5
+JOBS, KILLS, SEEDS = (10_000, 1000, 3) if LONG else (80, 8, 1)
+FEW_KILLS = 100 if LONG else 3
 SUBMITTERS = 3
 LONGEST_UP_S = 0.06
 IN_START_UP = 0.1

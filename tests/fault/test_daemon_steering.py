@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -93,15 +93,15 @@ class Story:
             lambda: (home.work / "finish").touch(),
         ]
 
-    def play(self, dies_before: int | None) -> None:
-        """Do all steps; the daemon dies before one of them, or never."""
+    def play(self, deaths: Collection[int]) -> None:
+        """Do all steps; the daemon dies before each of these."""
         self._home.start("--gpus", "0,1")
         with self._home.client() as self._client:
             for number, step in enumerate(self.steps):
-                if number == dies_before:
+                if number in deaths:
                     assert self._home.kill_daemon()
                 step()
-            if dies_before == len(self.steps):
+            if len(self.steps) in deaths:
                 assert self._home.kill_daemon()
             list(self._client.wait())
             self.check()
@@ -188,15 +188,16 @@ def _is_stopped(pid: int) -> bool:
 
 
 STEPS = 38
-DEATHS = range(1, STEPS + 1) if LONG else range(1, STEPS + 1, 4)
+# One death in each story, in every place; else one story with a death before every fourth step.
+DEATHS = [(), *((step,) for step in range(1, STEPS + 1))] if LONG else [range(1, STEPS + 1, 4)]
 
 
-@pytest.mark.parametrize("dies_before", [None, *DEATHS])
+@pytest.mark.parametrize("deaths", DEATHS, ids=lambda deaths: " ".join(map(str, deaths)))
 def test_a_death_between_any_two_steps_changes_nothing(
-    home: Home, tell: Tell, dies_before: int | None
+    home: Home, tell: Tell, deaths: Collection[int]
 ) -> None:
-    tell("daemon killed between two steps of steering", int(dies_before is not None), CLEAN)
+    tell("daemon killed between two steps of steering", len(deaths), CLEAN)
     story = Story(home)
     assert len(story.steps) == STEPS
 
-    story.play(dies_before)
+    story.play(deaths)

@@ -7,10 +7,9 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-import pytest
-
 from fault.home import is_alive, kill
 from fault.ledger import judge
+from fault.work import Expected
 from patience import until
 from stoker.wire import NewJob
 
@@ -30,35 +29,45 @@ LEAVING = {
         " CUDA_VISIBLE_DEVICES=$CUDA_VISIBLE_DEVICES setsid {} > /dev/null 2>&1 & {} 3"
     ),
 }
-HAS_BEGUN = "until [ -s {} ]; do sleep 0.01; done; exit"
+# Waits until the record tells that something of the job has begun.
+HAS_BEGUN = "until grep -qs '^start {1}[.]' {0}; do sleep 0.01; done; exit"
 
 
-@pytest.mark.parametrize("how", LEAVING)
 def test_a_job_starts_on_a_gpu_only_when_nothing_of_the_last_one_is_left(
-    home: Home, work: Work, tell: Tell, how: str
+    home: Home, work: Work, tell: Tell
 ) -> None:
-    home.start("--gpus", "0")
+    home.start("--gpus", ",".join(map(str, range(len(LEAVING)))))
+    home.disable_failure_limit()
     leftover = work.line(FOREVER_MS, 0, work.folder / "never")
-    command = LEAVING[how].format(leftover, HAS_BEGUN.format(work.record))
+    left = [*range(1, len(LEAVING) + 1)]
+    others = [len(LEAVING) + job for job in left]
+    commands = [
+        how.format(leftover, HAS_BEGUN.format(work.record, job))
+        for job, how in zip(left, LEAVING.values(), strict=True)
+    ]
     with home.client() as client:
-        client.add(work.submission([NewJob(command=command), NewJob(command=work.line(0, 0))]))
+        jobs = [NewJob(command=command) for command in commands + [work.line(0, 0)] * len(others)]
+        client.add(work.submission(jobs))
         [*client.wait()]
-        job = client.show(1)
+        reasons = [client.show(job).reason for job in left]
     events, attempts = work.events(), home.attempts()
-    overlaps = judge({1: None, 2: None}, attempts, events).overlaps
+    everything: dict[int, Expected | None] = dict.fromkeys((*left, *others))
+    overlaps = judge(everything, attempts, events).overlaps
     tell(
         "leftovers of jobs on their GPU",
-        1,
-        judge({1: None, 2: None}, attempts, [])._replace(overlaps=overlaps),
+        len(LEAVING),
+        judge(everything, attempts, [])._replace(overlaps=overlaps),
     )
     assert overlaps == []
-    assert [event.what for event in events] == ["start", "start", "end"]
-    assert not is_alive(events[0].pid)
-    assert attempts[0].status == 3 << 8
-    assert job.reason is not None
-    assert job.reason.endswith(
-        "1 process of this job was still running after it ended and was killed: job"
+    happened = [(event.what, int(event.key.partition(".")[0])) for event in events]
+    assert sorted(happened[: len(left)]) == [("start", job) for job in left]
+    assert sorted(happened[len(left) :]) == sorted(
+        (what, job) for job in others for what in ("start", "end")
     )
+    assert not any(is_alive(event.pid) for event in events[: len(left)])
+    assert [each.status for each in attempts if each.job in left] == [3 << 8] * len(left)
+    text = "1 process of this job was still running after it ended and was killed: job"
+    assert [reason for reason in reasons if not (reason or "").endswith(text)] == []
 
 
 def test_a_successful_job_tells_what_it_left_behind(home: Home, work: Work) -> None:
@@ -91,7 +100,7 @@ def test_the_exit_code_outlives_a_supervisor_that_is_killed_while_leftovers_end(
 ) -> None:
     home.start("--gpus", "0")
     leftover = work.line(FOREVER_MS, 0, work.folder / "never")
-    command = f"nohup {leftover} > /dev/null 2>&1 & {HAS_BEGUN.format(work.record)} 3"
+    command = f"nohup {leftover} > /dev/null 2>&1 & {HAS_BEGUN.format(work.record, 1)} 3"
     with home.client() as client:
         client.add(work.submission([NewJob(command=command), NewJob(command=work.line(0, 0))]))
         until(lambda: any("exit" in words for words in home.journal()), "its first process is over")

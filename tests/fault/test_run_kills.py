@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from conftest import Stoker
     from fault.conftest import Tell
 
-ROUNDS = int(os.environ.get("STOKER_FAULT_ROUNDS", "8"))
+ROUNDS = int(os.environ.get("STOKER_FAULT_ROUNDS", "4"))
 LINES = 200
 NAMES = 70  # so that most commands are there three times
 LONGEST_S = 0.6

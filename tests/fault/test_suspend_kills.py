@@ -2,60 +2,92 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import sys
-from collections.abc import Iterator
-from pathlib import Path
+import threading
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 
 from fault.test_daemon_failpoints import OF_SUSPENSION
-from integration.daemon_fixture import Queue
+from patience import PATIENCE_S, until
+from stoker.client.transport import BrokenError
+from stoker.core.lifecycle import State
+from stoker.errors import StokerError
 from stoker.testing.state import GIB, FakeGpus
+from stoker.wire import NewJob, Resume, Suspend
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from conftest import FakeMachine
+    from fault.home import Home
+    from fault.work import Work
 
-TRAIN = f"{sys.executable} -m stoker.testing.train --mem 5G --steps 2000 --seconds 60"
-
-
-@pytest.fixture
-def box(fake_gpus: FakeMachine) -> FakeGpus:
-    """Return a machine with one GPU of 8 GiB."""
-    return fake_gpus(1, 8 * GIB)
+TRAIN = [sys.executable, "-m", "stoker.testing.train", "--mem", "5G", "--steps", "2000"]
 
 
 @pytest.fixture
-def queue(tmp_path: Path, box: FakeGpus) -> Iterator[Queue]:
-    """Return a queue whose daemon is not started yet."""
-    from conftest import Stoker
-
-    stoker = Stoker(tmp_path, box)
-    queue = Queue(stoker)
-    yield queue
-    queue.close()
-    stoker.close()
+def box(fake_gpus: FakeMachine, monkeypatch: pytest.MonkeyPatch) -> FakeGpus:
+    """Return a machine with one GPU of 8 GiB, which the daemons of this test see."""
+    box = fake_gpus(1, 8 * GIB)
+    for name, value in box.env().items():
+        monkeypatch.setenv(name, value)
+    return box
 
 
-def last_step(queue: Queue) -> int:
-    found = re.findall(r"^step (\d+)/", queue.ok("log", "1"), re.MULTILINE)
-    return int(found[-1]) if found else 0
+def train(home: Home, work: Work, box: FakeGpus) -> int:
+    """Start the daemon and a job that trains; the job's id, once it has trained for some steps."""
+    home.start("--gpus", "0")
+    submission = work.submission([NewJob(command=[*TRAIN, "--seconds", "60"])])
+    env = {**submission.env, **box.env()}
+    with home.client() as client:
+        (added,) = client.add(msgspec.structs.replace(submission, env=env))
+    until(lambda: len(steps(home, added.first)) > 2, "it trains")
+    return added.first
 
 
-def until_settled(queue: Queue, box: FakeGpus) -> str:
+def steps(home: Home, job: int) -> list[int]:
+    """The steps of the training so far, as its log tells."""
+    with home.client() as client:
+        log = b"".join(client.log(job)).decode()
+    return [int(step) for step in re.findall(r"^step (\d+)/", log, re.MULTILINE)]
+
+
+def state_of(home: Home, job: int) -> State | None:
+    """The state of a job, as the daemon tells; None if the daemon dies of its failpoint meanwhile."""
+    with home.client() as client:
+        try:
+            return client.show(job).state
+        except BrokenError:
+            return None
+
+
+def until_settled(home: Home, box: FakeGpus, job: int) -> State:
     """Wait until the daemon and the driver say the same of the job; its state."""
 
-    def settled() -> bool:
-        state = queue.show(1)["state"]
+    def settled() -> State | None:
+        state = state_of(home, job)
         held = (box.used_bytes(0), box.suspended_bytes())
         is_locked = any(box.is_locked(process.pid) for process in box.processes(0))
-        return (state == "suspended" and held == (0, 5 * GIB)) or (
-            state == "running" and held == (5 * GIB, 0) and not is_locked
+        agree = (state is State.SUSPENDED and held == (0, 5 * GIB)) or (
+            state is State.RUNNING and held == (5 * GIB, 0) and not is_locked
         )
+        return state if agree else None
 
-    queue.until(settled, "daemon and driver agree")
-    return str(queue.show(1)["state"])
+    state = until(settled, "daemon and driver agree")
+    assert state is not None
+    return state
+
+
+def resume(home: Home, job: int) -> None:
+    """Ask for the job to go on, and wait until it does."""
+    with home.client() as client:
+        changed = client.resume(Resume(ids=str(job)))
+    assert not changed.refused, changed
+    until(lambda: state_of(home, job) is State.RUNNING, "it is resumed")
 
 
 def test_the_places_are_named() -> None:
@@ -64,44 +96,61 @@ def test_the_places_are_named() -> None:
 
 @pytest.mark.parametrize("place", OF_SUSPENSION)
 def test_a_process_killed_at_a_place_leaves_a_job_that_can_be_suspended_and_resumed(
-    queue: Queue, box: FakeGpus, tmp_path: Path, place: str
+    home: Home,
+    work: Work,
+    box: FakeGpus,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    place: str,
 ) -> None:
     struck = tmp_path / "struck"
-    queue.env["STOKER_FAILPOINT"] = f"{place}:1:{struck}"
-    queue.ok("daemon", "start", "--gpus", "0")
-    job = str(queue.add(TRAIN))
-    queue.until(lambda: last_step(queue) > 2, "it trains")
+    monkeypatch.setenv("STOKER_FAILPOINT", f"{place}:1:{struck}")
+    job = train(home, work, box)
 
-    queue("suspend", job)  # its daemon may die before it answers
-    state = until_settled(queue, box)
-    if state == "suspended":
-        queue("resume", job)
-        queue.until(lambda: queue.show(job)["state"] == "running", "it is resumed")
-    queue.until(struck.exists, "a process has died there")
-    if until_settled(queue, box) == "suspended":
-        queue.ok("resume", job)
-        queue.until(lambda: queue.show(job)["state"] == "running", "it is resumed")
+    # Its daemon may die before it answers, here and below.
+    with contextlib.suppress(StokerError), home.client() as client:
+        client.suspend(Suspend(ids=str(job)))
+    if until_settled(home, box, job) is State.SUSPENDED:
+        with contextlib.suppress(StokerError), home.client() as client:
+            client.resume(Resume(ids=str(job)))
+        until(lambda: state_of(home, job) is State.RUNNING, "it is resumed")
+    until(struck.exists, "a process has died there")
+    if until_settled(home, box, job) is State.SUSPENDED:
+        resume(home, job)
 
-    assert until_settled(queue, box) == "running"
-    count = last_step(queue)
-    queue.until(lambda: last_step(queue) > count, "it trains")
-    steps = [int(step) for step in re.findall(r"^step (\d+)/", queue.ok("log", job), re.MULTILINE)]
-    assert steps == [*range(1, len(steps) + 1)]
-    assert queue.show(job)["attempt"] == 1
+    assert until_settled(home, box, job) is State.RUNNING
+    count = len(steps(home, job))
+    until(lambda: len(steps(home, job)) > count, "it trains")
+    told = steps(home, job)
+    assert told == [*range(1, len(told) + 1)]
+    with home.client() as client:
+        assert client.show(job).attempt == 1
 
 
-def test_the_next_daemon_waits_for_the_helper_of_a_killed_one(queue: Queue, box: FakeGpus) -> None:
-    queue.ok("daemon", "start", "--gpus", "0")
-    job = str(queue.add(TRAIN))
-    queue.until(lambda: last_step(queue) > 2, "it trains")
+def test_the_next_daemon_waits_for_the_helper_of_a_killed_one(
+    home: Home, work: Work, box: FakeGpus
+) -> None:
+    job = train(home, work, box)
     pid = box.processes(0)[0].pid
     box.let_calls(Checkpoint="hang")
-    asking = queue.stoker.start("suspend", job)
-    queue.until(lambda: box.is_locked(pid), "the helper is in the driver")
+    errors: list[StokerError] = []
 
-    queue.kill_daemon()
-    assert queue.stoker.end(asking).code == 1
-    assert "is being suspended" in queue.ok("why", job)
+    def suspend() -> None:
+        try:
+            with home.client() as client:
+                client.suspend(Suspend(ids=str(job)))
+        except StokerError as error:
+            errors.append(error)
+
+    asking = threading.Thread(target=suspend)
+    asking.start()
+    until(lambda: box.is_locked(pid), "the helper is in the driver")
+
+    home.kill_daemon()
+    asking.join(PATIENCE_S)
+    assert len(errors) == 1
+    with home.client() as client:
+        assert "is being suspended" in client.why(job).text
     box.let_calls()
-    queue.until(lambda: queue.show(1)["state"] == "suspended", "it is suspended after all")
-    assert until_settled(queue, box) == "suspended"
+    until(lambda: state_of(home, job) is State.SUSPENDED, "it is suspended after all")
+    assert until_settled(home, box, job) is State.SUSPENDED

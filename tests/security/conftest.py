@@ -7,12 +7,17 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from fault.table import PROPERTY, Entry
 from integration.conftest import idle_queue, queue
+from security.quick_queue import QuickQueue
 from security.second_user import SecondUser, make_second_user, remove_second_user, why_not
+
+if TYPE_CHECKING:
+    from conftest import Stoker
 
 __all__ = ["idle_queue", "queue"]  # the fixtures of a daemon are the integration tests' own
 
@@ -47,3 +52,11 @@ def shared_folder() -> Iterator[Path]:
     os.chmod(folder, 0o1777)
     yield Path(folder)
     shutil.rmtree(folder)
+
+
+@pytest.fixture
+def quick_queue(stoker: Stoker) -> Iterator[QuickQueue]:
+    """Return a queue whose verbs run in this process; nobody has started its daemon yet."""
+    queue = QuickQueue(stoker)
+    yield queue
+    queue.close()

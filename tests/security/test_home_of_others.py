@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from integration.daemon_fixture import Queue
+from security.quick_queue import QuickQueue
 from security.second_user import SecondUser
 
 VERBS = [("add", "true"), ("status",), ("daemon", "start"), ("run",)]
@@ -20,19 +20,19 @@ with open(os.path.join(sys.argv[3], sys.argv[4]), "w") as file:
 
 
 @pytest.fixture
-def open_queue(shared_folder: Path, idle_queue: Queue) -> Queue:
+def open_queue(shared_folder: Path, quick_queue: QuickQueue) -> QuickQueue:
     """Return a queue without a daemon, whose home lies where the second user can reach it."""
     home = shared_folder / "home"
     home.mkdir(0o700)
-    idle_queue.env["STOKER_HOME"] = str(home)
-    idle_queue.home = idle_queue.stoker.home = home
-    return idle_queue
+    quick_queue.env["STOKER_HOME"] = str(home)
+    quick_queue.home = quick_queue.stoker.home = home
+    return quick_queue
 
 
-def refused(queue: Queue, *verb: str) -> str:
+def refused(queue: QuickQueue, *verb: str) -> str:
     """Run a verb, which must refuse the home in one line and leave it alone; that line."""
     before = sorted(os.listdir(queue.home))
-    ended = queue(*verb, stdin="true\n")
+    ended = queue(*verb, stdin="true\n" if verb == ("run",) else "")
     assert ended.code != 0
     assert ended.err.count("\n") == 1, ended.err
     assert ended.out == ""
@@ -40,35 +40,38 @@ def refused(queue: Queue, *verb: str) -> str:
     return ended.err
 
 
-@pytest.mark.parametrize("mode", [0o777, 0o1777, 0o775, 0o720])
-@pytest.mark.parametrize("verb", VERBS, ids=" ".join)
+@pytest.mark.parametrize(
+    ("mode", "verb"),
+    [*((0o777, verb) for verb in VERBS), *((mode, VERBS[0]) for mode in (0o1777, 0o775, 0o720))],
+    ids=str,
+)
 def test_a_home_that_others_can_write_is_refused(
-    open_queue: Queue, mode: int, verb: tuple[str, ...]
+    open_queue: QuickQueue, mode: int, verb: tuple[str, ...]
 ) -> None:
     open_queue.home.chmod(mode)
 
     assert f"chmod 700 {open_queue.home}" in refused(open_queue, *verb)
 
 
-@pytest.mark.parametrize("name", ["stoker.db", "token", "start.lock", "anything"])
 def test_a_file_of_another_user_in_a_home_is_refused(
-    open_queue: Queue, second_user: SecondUser, name: str
+    open_queue: QuickQueue, second_user: SecondUser
 ) -> None:
     queue = open_queue
-    queue.home.chmod(0o777)
-    second_user.run(PLANT, str(queue.home), name)
-    queue.home.chmod(0o700)
+    for name in ("stoker.db", "token", "start.lock", "anything"):
+        queue.home.chmod(0o777)
+        second_user.run(PLANT, str(queue.home), name)
+        queue.home.chmod(0o700)
 
-    told = refused(queue, "add", "true")
+        told = refused(queue, "add", "true")
 
-    assert f"{queue.home}/{name} belongs to {second_user.name}" in told
-    assert "chown -R" in told
-    os.unlink(queue.home / name)
+        assert f"{queue.home}/{name} belongs to {second_user.name}" in told
+        assert "chown -R" in told
+        os.unlink(queue.home / name)
     queue.ok("add", "true")
 
 
 def test_a_planted_database_runs_no_hook(
-    open_queue: Queue, shared_folder: Path, second_user: SecondUser
+    open_queue: QuickQueue, shared_folder: Path, second_user: SecondUser
 ) -> None:
     queue = open_queue
     queue.start()
@@ -92,7 +95,7 @@ def test_a_planted_database_runs_no_hook(
 
 
 def test_a_file_that_others_can_write_in_a_home_that_others_can_enter_is_refused(
-    open_queue: Queue,
+    open_queue: QuickQueue,
 ) -> None:
     queue = open_queue
     queue.home.chmod(0o755)
@@ -103,7 +106,7 @@ def test_a_file_that_others_can_write_in_a_home_that_others_can_enter_is_refused
 
 
 def test_a_home_in_a_folder_where_everybody_can_exchange_it_is_refused(
-    open_queue: Queue, shared_folder: Path
+    open_queue: QuickQueue, shared_folder: Path
 ) -> None:
     shared_folder.chmod(0o777)
 
@@ -112,7 +115,7 @@ def test_a_home_in_a_folder_where_everybody_can_exchange_it_is_refused(
 
 @pytest.mark.parametrize("verb", [("status",), ("add", "true")], ids=" ".join)
 def test_a_socket_that_another_user_serves_is_not_spoken_to(
-    open_queue: Queue, second_user: SecondUser, verb: tuple[str, ...]
+    open_queue: QuickQueue, second_user: SecondUser, verb: tuple[str, ...]
 ) -> None:
     queue = open_queue
     queue.home.chmod(0o777)
@@ -138,8 +141,8 @@ def test_a_socket_that_another_user_serves_is_not_spoken_to(
     os.unlink(queue.home / "stoker.sock")
 
 
-def test_everything_in_a_home_is_private_whatever_the_umask(idle_queue: Queue) -> None:
-    queue = idle_queue
+def test_everything_in_a_home_is_private_whatever_the_umask(quick_queue: QuickQueue) -> None:
+    queue = quick_queue
     home = queue.work / "new" / "home"
     queue.env["STOKER_HOME"] = str(home)
     queue.home = queue.stoker.home = home

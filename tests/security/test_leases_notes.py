@@ -4,24 +4,31 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from conftest import Stoker
 from integration.daemon_fixture import Queue
+from security.quick_queue import QuickQueue
 from security.second_user import SecondUser
+from stoker.testing.state import GIB, FakeGpus
 
 if TYPE_CHECKING:
     import subprocess
 
-# Holds the lock on a GPU's lease file, and writes a note of its choice into it.
+# Holds the locks on the lease files of GPUs, and writes a note of its choice into them.
 HOLD = """
-path, note = sys.argv[3], bytes.fromhex(sys.argv[4])
-fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-os.fchmod(fd, 0o666)
-fcntl.flock(fd, fcntl.LOCK_EX)
-os.pwrite(fd, note, 0)
+note = bytes.fromhex(sys.argv[3])
+for path in sys.argv[4:]:
+    fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    os.fchmod(fd, 0o666)
+    fcntl.flock(fd, fcntl.LOCK_EX)
+    os.pwrite(fd, note, 0)
 print("ready", flush=True)
 time.sleep(600)
 """
@@ -40,11 +47,40 @@ HOSTILE = {
 }
 
 
+@pytest.fixture(scope="module")
+def started(
+    tmp_path_factory: pytest.TempPathFactory, nvml_library: str
+) -> Iterator[tuple[QuickQueue, Path]]:
+    """Return a queue on two GPUs, and its lease folder, which everybody can write."""
+    folder = tmp_path_factory.mktemp("notes")
+    box = FakeGpus(folder / "nvml", nvml_library).create(2, 8 * GIB)
+    stoker = Stoker(folder, box)
+    queue = QuickQueue(stoker)
+    leases = Path(tempfile.mkdtemp(prefix="stoker-leases-"))
+    leases.chmod(0o1777)
+    queue.env["STOKER_LEASE_DIR"] = str(leases)
+    queue.start()
+    yield queue, leases
+    queue.close()
+    stoker.close()
+    shutil.rmtree(leases)
+
+
 @pytest.fixture
-def shared_queue(idle_queue: Queue, shared_folder: Path) -> Queue:
-    """Return a queue on two GPUs whose lease folder everybody can write; its daemon does not run yet."""
-    idle_queue.env["STOKER_LEASE_DIR"] = str(shared_folder)
-    return idle_queue
+def leases(started: tuple[QuickQueue, Path], second_user: SecondUser) -> Iterator[Path]:
+    """Return the lease folder; it is empty, and nobody holds anything in it."""
+    queue, leases = started
+    yield leases
+    queue("kill", "--all")
+    second_user.close()
+    for path in leases.iterdir():
+        path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
+
+
+@pytest.fixture
+def queue(started: tuple[QuickQueue, Path], leases: Path) -> QuickQueue:
+    """Return the queue, which has nothing to do."""
+    return started[0]
 
 
 def lease_file(queue: Queue, folder: Path, gpu: int = 0) -> str:
@@ -52,19 +88,17 @@ def lease_file(queue: Queue, folder: Path, gpu: int = 0) -> str:
 
 
 def hold(
-    user: SecondUser, queue: Queue, folder: Path, note: str, gpu: int = 0
+    user: SecondUser, queue: Queue, folder: Path, note: str, gpus: Sequence[int] = (0,)
 ) -> subprocess.Popen[str]:
-    return user.start_until_ready(HOLD, lease_file(queue, folder, gpu), note.encode("utf-8").hex())
+    paths = [lease_file(queue, folder, gpu) for gpu in gpus]
+    return user.start_until_ready(HOLD, note.encode("utf-8").hex(), *paths)
 
 
 @pytest.mark.parametrize("note", HOSTILE.values(), ids=HOSTILE)
 def test_a_daemon_outlives_every_note_in_a_lease_file(
-    shared_queue: Queue, shared_folder: Path, second_user: SecondUser, note: str
+    queue: QuickQueue, leases: Path, second_user: SecondUser, note: str
 ) -> None:
-    queue = shared_queue
-    for gpu in (0, 1):
-        hold(second_user, queue, shared_folder, note, gpu)
-    queue.start()
+    hold(second_user, queue, leases, note, gpus=(0, 1))
     pid = json.loads(queue.ok("status", "--json"))["pid"]
 
     job = queue.add("true")
@@ -85,10 +119,9 @@ def test_a_daemon_outlives_every_note_in_a_lease_file(
 
 
 def test_the_holder_is_named_by_its_lock_and_not_by_its_note(
-    shared_queue: Queue, shared_folder: Path, second_user: SecondUser
+    queue: QuickQueue, leases: Path, second_user: SecondUser
 ) -> None:
-    queue = shared_queue
-    process = hold(second_user, queue, shared_folder, json.dumps({**NOTE, "pid": os.getpid()}))
+    process = hold(second_user, queue, leases, json.dumps({**NOTE, "pid": os.getpid()}))
     (gpu,) = [each for each in json.loads(queue.ok("gpus", "--json")) if each["index"] == 0]
 
     assert gpu["holder"] == {
@@ -101,9 +134,8 @@ def test_the_holder_is_named_by_its_lock_and_not_by_its_note(
 
 @pytest.mark.parametrize("kind", ["fifo", "folder", "link", "second link", "leased"])
 def test_what_is_no_plain_file_neither_freezes_nor_is_used(
-    shared_queue: Queue, shared_folder: Path, second_user: SecondUser, kind: str
+    queue: QuickQueue, leases: Path, second_user: SecondUser, kind: str
 ) -> None:
-    queue = shared_queue
     source = """
     path, kind = sys.argv[3:]
     if kind == "fifo":
@@ -126,15 +158,26 @@ def test_what_is_no_plain_file_neither_freezes_nor_is_used(
     print("ready", flush=True)
     time.sleep(600)
     """
-    second_user.start_until_ready(source, lease_file(queue, shared_folder), kind)
-    queue.start()
+    second_user.start_until_ready(source, lease_file(queue, leases), kind)
 
     job = queue.add("--gpus", "2", "true")
     queue.until(lambda: "no lease" in queue.ok("why", str(job)), "the reason is told")
 
     told = queue.ok("why", str(job))
-    assert lease_file(queue, shared_folder) in told
+    assert lease_file(queue, leases) in told
     other = queue.add("true")  # the other GPU is of use still
     queue.ok("kill", str(job))
     queue.ok("wait", str(other))
     assert not queue.ok("gpus").count("\x1b")
+
+
+def test_a_daemon_starts_among_hostile_lease_files(
+    queue: QuickQueue, leases: Path, second_user: SecondUser
+) -> None:
+    second_user.run("os.mkfifo(sys.argv[3], 0o666)", lease_file(queue, leases))
+    hold(second_user, queue, leases, HOSTILE["deep"], gpus=(1,))
+
+    queue.ok("daemon", "restart")
+
+    job = queue.add("--gpus", "2", "true")
+    queue.until(lambda: "no lease" in queue.ok("why", str(job)), "the reason is told")

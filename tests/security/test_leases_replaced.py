@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from collections.abc import Iterator
@@ -11,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from integration.daemon_fixture import Queue
+from security.quick_queue import QuickQueue
 from security.second_user import SecondUser
+from stoker.gpus.lease_holder import Holder, holder
 
 UNTIL_GO = "until [ -e go ]; do sleep 0.01; done"
 # Takes a lease file away and holds the lock of a new one, until it is killed.
@@ -36,25 +37,27 @@ def squat(second_user: SecondUser, shared_folder: Path) -> Iterator[Path]:
 
 
 @pytest.fixture
-def squatted_queue(idle_queue: Queue, squat: Path) -> Queue:
+def squatted_queue(
+    quick_queue: QuickQueue, squat: Path, monkeypatch: pytest.MonkeyPatch
+) -> QuickQueue:
     """Return a queue on two GPUs whose leases are in the folder of the second user."""
-    idle_queue.env["STOKER_LEASE_DIR"] = str(squat)
-    idle_queue.start()
-    return idle_queue
+    quick_queue.env["STOKER_LEASE_DIR"] = str(squat)
+    monkeypatch.setenv("STOKER_LEASE_DIR", str(squat))
+    quick_queue.start()
+    return quick_queue
 
 
 def lease_file(queue: Queue, folder: Path, gpu: int = 0) -> Path:
     return folder / f"gpu-{queue.stoker.box.gpus()[gpu].uuid}"
 
 
-def holder_of(queue: Queue, gpu: int = 0) -> dict[str, object] | None:
-    found: dict[str, object] | None = json.loads(queue.ok("gpus", "--json"))[gpu]["holder"]
-    return found
+def holder_of(queue: Queue, gpu: int = 0) -> Holder | None:
+    return holder(queue.stoker.box.gpus()[gpu].uuid)
 
 
 @pytest.mark.parametrize("what", ["file", "folder"])
 def test_a_lease_that_was_removed_is_taken_again_while_its_job_runs(
-    squatted_queue: Queue, squat: Path, second_user: SecondUser, what: str
+    squatted_queue: QuickQueue, squat: Path, second_user: SecondUser, what: str
 ) -> None:
     queue = squatted_queue
     job = queue.add("--gpus", "2", UNTIL_GO)
@@ -73,14 +76,14 @@ def test_a_lease_that_was_removed_is_taken_again_while_its_job_runs(
 
     held = holder_of(queue)
     assert held is not None
-    assert (held["pid"], held["user"]) == (before["pid"], before["user"])
+    assert (held.pid, held.user) == (before.pid, before.user)
     queue.ok("add", "touch done")
     (queue.work / "go").touch()
     queue.ok("wait", str(job), str(job + 1))
 
 
 def test_nothing_starts_on_a_gpu_whose_lease_was_replaced_until_it_is_free(
-    squatted_queue: Queue, squat: Path, second_user: SecondUser
+    squatted_queue: QuickQueue, squat: Path, second_user: SecondUser
 ) -> None:
     queue = squatted_queue
     queue.ok("gpus", "remove", "1")
@@ -88,8 +91,8 @@ def test_nothing_starts_on_a_gpu_whose_lease_was_replaced_until_it_is_free(
     second = queue.add("touch second")
     queue.until_running(first)
     thief = second_user.start_until_ready(REPLACE, str(lease_file(queue, squat)))
-    queue.until(lambda: "replaced" in queue.ok("gpus"), "the loss is told")
-    assert "replaced" in queue.ok("status")
+    queue.until(lambda: "replaced" in queue.ok("status"), "the loss is told")
+    assert "replaced" in queue.ok("gpus")
 
     (queue.work / "go").touch()
     queue.ok("wait", str(first))
@@ -104,9 +107,9 @@ def test_nothing_starts_on_a_gpu_whose_lease_was_replaced_until_it_is_free(
 
 
 def test_a_folder_where_everybody_can_remove_leases_is_refused(
-    idle_queue: Queue, shared_folder: Path
+    quick_queue: QuickQueue, shared_folder: Path
 ) -> None:
-    queue = idle_queue
+    queue = quick_queue
     folder = shared_folder / "leases"
     folder.mkdir()
     os.chmod(folder, 0o777)

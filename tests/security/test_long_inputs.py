@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from integration.daemon_fixture import Queue
+from security.quick_queue import QuickQueue
 from stoker.engine.command_reader import Splitter
 from stoker.errors import UsageError
 from stoker.sweeps.files import read_toml, read_yaml
@@ -67,16 +67,16 @@ def test_deeply_nested_yaml_is_refused(brackets: str) -> None:
         read_yaml("command: x\na: " + brackets * 30_000, "sweep.yaml")
 
 
-def test_a_number_with_very_many_digits_is_refused_in_one_line(idle_queue: Queue) -> None:
-    queue = idle_queue
+def test_a_number_with_very_many_digits_is_refused_in_one_line(quick_queue: QuickQueue) -> None:
+    queue = quick_queue
     (queue.work / "sweep.toml").write_text("command = 'true'\nx = " + "1" * 5000 + "\n")
     ended = queue("sweep", "-f", "sweep.toml")
     assert (ended.code, ended.err.count("\n")) == (2, 1), ended.err
     assert "not readable as TOML" in ended.err
 
 
-def test_a_sweep_file_that_is_no_sweep_file_is_refused_by_its_size(idle_queue: Queue) -> None:
-    queue = idle_queue
+def test_a_sweep_file_that_is_no_sweep_file_is_refused_by_its_size(quick_queue: QuickQueue) -> None:
+    queue = quick_queue
     (queue.work / "sweep.toml").write_bytes(b"#" * (5 << 20))
     ended = queue("sweep", "-f", "sweep.toml")
     assert ended.code == 2

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from integration.daemon_fixture import Queue
+from security.quick_queue import QuickQueue
 from security.second_user import SecondUser
 
 # A repository of the second user, whose filter and monitor leave a mark when git runs them.
@@ -42,17 +42,17 @@ os.chmod("ran", 0o666)
 
 
 @pytest.fixture
-def shared_tree(second_user: SecondUser, shared_folder: Path, idle_queue: Queue) -> Path:
+def shared_tree(second_user: SecondUser, shared_folder: Path, quick_queue: QuickQueue) -> Path:
     """Return a folder of the second user, a git repository; the queue works in a folder below it."""
     top = shared_folder / "top"
     second_user.run(REPOSITORY, str(top))
     work = top / "mine"
     work.mkdir(0o755)
-    idle_queue.work = idle_queue.stoker.work = work
+    quick_queue.work = quick_queue.stoker.work = work
     return top
 
 
-def trust(queue: Queue, folder: Path | str) -> None:
+def trust(queue: QuickQueue, folder: Path | str) -> None:
     """Tell git that the user trusts repositories of others."""
     config = Path(queue.env["HOME"]) / ".gitconfig"
     subprocess.run(
@@ -61,20 +61,20 @@ def trust(queue: Queue, folder: Path | str) -> None:
 
 
 def test_a_job_can_be_added_below_a_repository_whose_head_is_a_pipe(
-    shared_tree: Path, idle_queue: Queue, second_user: SecondUser
+    shared_tree: Path, quick_queue: QuickQueue, second_user: SecondUser
 ) -> None:
     second_user.run(
         "os.unlink(sys.argv[3]); os.mkfifo(sys.argv[3], 0o666)", f"{shared_tree}/.git/HEAD"
     )
 
-    job = idle_queue.add("true")
+    job = quick_queue.add("true")
 
-    assert idle_queue.show(job).get("git") is None
+    assert quick_queue.show(job).get("git") is None
 
 
 @pytest.mark.parametrize("name", ["packed-refs", "commondir", "refs/heads/main"])
 def test_no_other_file_of_a_repository_is_waited_for(
-    shared_tree: Path, idle_queue: Queue, second_user: SecondUser, name: str
+    shared_tree: Path, quick_queue: QuickQueue, second_user: SecondUser, name: str
 ) -> None:
     source = """
     os.chdir(sys.argv[3])
@@ -83,46 +83,46 @@ def test_no_other_file_of_a_repository_is_waited_for(
     """
     second_user.run(source, f"{shared_tree}/.git", name)
 
-    job = idle_queue.add("true")
+    job = quick_queue.add("true")
 
-    assert idle_queue.show(job).get("git") is None
+    assert quick_queue.show(job).get("git") is None
 
 
 @pytest.mark.parametrize("trusted", [False, True], ids=["refused by git", "all trusted"])
 def test_programs_that_a_repository_of_another_user_names_are_not_run(
-    shared_tree: Path, idle_queue: Queue, trusted: bool
+    shared_tree: Path, quick_queue: QuickQueue, trusted: bool
 ) -> None:
     if trusted:
-        trust(idle_queue, "*")
+        trust(quick_queue, "*")
 
-    job = idle_queue.add("true")
-    idle_queue.ok("sweep", "--name", "s", "true {a}", "a=1,2")
+    job = quick_queue.add("true")
+    quick_queue.ok("sweep", "--name", "s", "true {a}", "a=1,2")
 
     assert (shared_tree / "ran").read_text() == ""
-    git = idle_queue.show(job)["git"]
+    git = quick_queue.show(job)["git"]
     assert git["dirty"] is True  # nobody has shown it clean
     assert len(git["commit"]) == 40
 
 
 def test_a_snapshot_within_a_repository_of_another_user_wants_it_to_be_trusted(
-    shared_tree: Path, idle_queue: Queue
+    shared_tree: Path, quick_queue: QuickQueue
 ) -> None:
-    trust(idle_queue, "*")
-    ended = idle_queue("add", "--snapshot", "true")
+    trust(quick_queue, "*")
+    ended = quick_queue("add", "--snapshot", "true")
     assert ended.code == 1
     assert ended.err.count("\n") == 1
     assert f"git config --global --add safe.directory {shared_tree}" in ended.err
 
-    trust(idle_queue, shared_tree)
-    idle_queue.ok("add", "--snapshot", "true")
+    trust(quick_queue, shared_tree)
+    quick_queue.ok("add", "--snapshot", "true")
 
     assert (shared_tree / "ran").read_text() == ""
 
 
 def test_a_repository_that_everybody_can_write_is_not_trusted(
-    idle_queue: Queue, second_user: SecondUser, shared_folder: Path
+    quick_queue: QuickQueue, second_user: SecondUser, shared_folder: Path
 ) -> None:
-    queue = idle_queue
+    queue = quick_queue
     top = shared_folder / "ours"
     top.mkdir(0o755)
     subprocess.run(["git", "init", "-q", top], check=True)

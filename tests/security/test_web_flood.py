@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING
 import pytest
 from playwright.sync_api import expect
 
-from integration.daemon_fixture import Queue, free_port
+from integration.daemon_fixture import free_port
 from page_client import PageClient
 from patience import until
+from scale import LONG
+from security.quick_queue import QuickQueue
 from web.conftest import Site, browser
 
 if TYPE_CHECKING:
@@ -27,7 +29,7 @@ MAX_LOG_BYTES = 20_000
 # Holds more connections than the daemon may have descriptors, and then replaces each that is closed; some of
 # them ask for a file. It is ready when all were accepted, or nobody accepts any more.
 FLOOD = """
-port, many = int(sys.argv[3]), 1300
+port, many = int(sys.argv[3]), int(sys.argv[4])
 poll = select.poll()
 held = {}
 
@@ -58,7 +60,7 @@ while True:
 """
 
 
-def start_with(queue: Queue, descriptors: int) -> int:
+def start_with(queue: QuickQueue, descriptors: int) -> int:
     """Start a daemon and leave it so many descriptors, as a hard limit would; its pid."""
     queue.start()
     pid = int(json.loads(queue.ok("status", "--json"))["pid"])
@@ -66,16 +68,16 @@ def start_with(queue: Queue, descriptors: int) -> int:
     return pid
 
 
-@pytest.mark.parametrize("many", [256, 1024])
+@pytest.mark.parametrize("many", [256, 1024] if LONG else [256])
 def test_a_flood_of_idle_connections_locks_nobody_out(
-    idle_queue: Queue, second_user: SecondUser, browser: Browser, many: int
+    quick_queue: QuickQueue, second_user: SecondUser, browser: Browser, many: int
 ) -> None:
-    queue = idle_queue
+    queue = quick_queue
     pid = start_with(queue, many)
     site = Site(queue, browser)
     port = int(site.url.rstrip("/").rpartition(":")[2])
     page = site.tab("/jobs")
-    second_user.start_until_ready(FLOOD, str(port))
+    second_user.start_until_ready(FLOOD, str(port), str(many + 200))
 
     job = queue.add("-n", "meanwhile", "-g", "0", "true")
     queue.ok("wait", str(job))
@@ -92,7 +94,11 @@ def test_a_flood_of_idle_connections_locks_nobody_out(
     assert os.path.getsize(queue.home / "daemon.log") < MAX_LOG_BYTES
 
 
-def test_connections_that_say_nothing_are_closed(queue: Queue, second_user: SecondUser) -> None:
+def test_connections_that_say_nothing_are_closed(
+    quick_queue: QuickQueue, second_user: SecondUser
+) -> None:
+    queue = quick_queue
+    queue.start()
     port = int(free_port())
     queue.ok("web", "--port", str(port))
     source = """
@@ -113,8 +119,10 @@ def test_connections_that_say_nothing_are_closed(queue: Queue, second_user: Seco
     assert second_user.run(source, str(port)) == "closed\n"
 
 
-def test_a_daemon_without_descriptors_says_so_in_one_line_and_recovers(idle_queue: Queue) -> None:
-    queue = idle_queue
+def test_a_daemon_without_descriptors_says_so_in_one_line_and_recovers(
+    quick_queue: QuickQueue,
+) -> None:
+    queue = quick_queue
     start_with(queue, 128)
     log = queue.home / "daemon.log"
     with contextlib.ExitStack() as stack:

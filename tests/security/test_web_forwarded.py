@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from conftest import Stoker
 from page_client import ask
+from security.quick_queue import QuickQueue
+from stoker.testing.state import FakeGpus
 from web.conftest import browser
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
-
-    from integration.daemon_fixture import Queue
 
 __all__ = ["browser"]
 ADD = b'{"request_id":"x","jobs":[{"command":"true"}],"cwd":"/"}'
@@ -59,6 +60,18 @@ def forwarded(path: str) -> Iterator[int]:
         sock.close()
 
 
+@pytest.fixture(scope="module")
+def queue(tmp_path_factory: pytest.TempPathFactory, nvml_library: str) -> Iterator[QuickQueue]:
+    """Return a queue whose daemon runs; the tests of this file add nothing to it."""
+    folder = tmp_path_factory.mktemp("forwarded")
+    stoker = Stoker(folder, FakeGpus(folder / "nvml", nvml_library).create(2))
+    queue = QuickQueue(stoker)
+    queue.start()
+    yield queue
+    queue.close()
+    stoker.close()
+
+
 @pytest.mark.parametrize(
     "headers",
     [
@@ -70,7 +83,7 @@ def forwarded(path: str) -> Iterator[int]:
         {"sec-fetch-site": "same-origin", "host": "localhost:9000"},
     ],
 )
-def test_what_a_browser_sends_is_refused(queue: Queue, headers: dict[str, str]) -> None:
+def test_what_a_browser_sends_is_refused(queue: QuickQueue, headers: dict[str, str]) -> None:
     path = f"{queue.home}/stoker.sock"
     json = {"content-type": "application/json"}
     assert ask(0, headers=headers, path=path) == 403
@@ -79,7 +92,7 @@ def test_what_a_browser_sends_is_refused(queue: Queue, headers: dict[str, str]) 
     assert ask(0, headers={"host": "localhost"}, path=path) == 200
 
 
-def test_a_page_of_another_site_gets_nothing(queue: Queue, browser: Browser) -> None:
+def test_a_page_of_another_site_gets_nothing(queue: QuickQueue, browser: Browser) -> None:
     with forwarded(f"{queue.home}/stoker.sock") as port:
         assert ask(port) == 200  # a command line on the other computer
         page = browser.new_page()
@@ -89,7 +102,7 @@ def test_a_page_of_another_site_gets_nothing(queue: Queue, browser: Browser) -> 
         page.context.close()
 
 
-def test_a_header_that_is_there_twice_is_refused(queue: Queue) -> None:
+def test_a_header_that_is_there_twice_is_refused(queue: QuickQueue) -> None:
     with socket.socket(socket.AF_UNIX) as sock:
         sock.connect(f"{queue.home}/stoker.sock")
         sock.sendall(b"GET /v1/status HTTP/1.1\r\nhost: stoker\r\norigin: a\r\norigin: b\r\n\r\n")

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 import pytest
 from playwright.sync_api import expect
 
-from integration.daemon_fixture import Queue, free_port
+from integration.daemon_fixture import free_port
 from page_client import REFUSED, ask_by
 from patience import until
 from security.imposter import Imposter
+from security.quick_queue import QuickQueue
 from stoker.errors import StokerError
 from stoker.web.check import check_listener
 from web.conftest import Site, browser
@@ -25,8 +26,15 @@ if TYPE_CHECKING:
 __all__ = ["browser"]
 
 
+@pytest.fixture
+def queue(quick_queue: QuickQueue) -> QuickQueue:
+    """Return a queue whose daemon runs."""
+    quick_queue.start()
+    return quick_queue
+
+
 def test_an_open_tab_tells_no_secret_to_whoever_has_taken_the_port(
-    queue: Queue, browser: Browser, second_user: SecondUser, shared_folder: Path
+    queue: QuickQueue, browser: Browser, second_user: SecondUser, shared_folder: Path
 ) -> None:
     site = Site(queue, browser)
     port = int(site.url.rstrip("/").rpartition(":")[2])
@@ -45,7 +53,7 @@ def test_an_open_tab_tells_no_secret_to_whoever_has_taken_the_port(
 
 
 def test_a_reloaded_tab_loses_only_a_token_that_has_ended(
-    queue: Queue, browser: Browser, second_user: SecondUser, shared_folder: Path
+    queue: QuickQueue, browser: Browser, second_user: SecondUser, shared_folder: Path
 ) -> None:
     site = Site(queue, browser)
     port = int(site.url.rstrip("/").rpartition(":")[2])
@@ -62,7 +70,7 @@ def test_a_reloaded_tab_loses_only_a_token_that_has_ended(
 
 
 def test_a_daemon_whose_port_is_taken_says_by_whom_and_opens_the_page_elsewhere(
-    queue: Queue, second_user: SecondUser, shared_folder: Path
+    queue: QuickQueue, second_user: SecondUser, shared_folder: Path
 ) -> None:
     port = int(free_port())
     queue.ok("web", "--port", str(port))
@@ -88,7 +96,7 @@ def test_no_link_to_another_users_server_is_printed(
 
 
 def test_a_link_leads_to_no_other_address_that_a_browser_tries_for_localhost(
-    queue: Queue, browser: Browser, second_user: SecondUser, shared_folder: Path
+    queue: QuickQueue, browser: Browser, second_user: SecondUser, shared_folder: Path
 ) -> None:
     """A browser tries ::1 before 127.0.0.1, and a page can read the token in its own address."""
     port = int(free_port())
