@@ -41,7 +41,7 @@ def queue(tmp_path_factory: pytest.TempPathFactory, fake_gpus: FakeMachine) -> I
         yield queue
 
 
-def train(queue: Queue, rate: float, *words: str, seconds: float = 0.3) -> int:
+def train(queue: Queue, rate: float, *words: str, seconds: float = 1.5) -> int:
     script = os.path.join(os.path.dirname(queue.home), "train.py")
     command = f"{sys.executable} {script} --mem 1G --steps 3 --seconds {seconds} --lr {rate}"
     return queue.add("--share", "auto", *words, command)
@@ -80,12 +80,13 @@ def test_a_job_that_shares_with_nobody_stays_off_mps(queue: Queue) -> None:
 
 def test_a_fault_puts_the_kind_on_probation(queue: Queue) -> None:
     assert pipe(queue, train(queue, 0.1)) == "pipe None"
+    assert pipe(queue, train(queue, 0.2)) != "pipe None"
     script = os.path.join(os.path.dirname(queue.home), "train.py")
     with open(script, "a", encoding="utf-8") as file:
         file.write(
             "import sys\nif '0.9' in sys.argv:\n    sys.exit('CUDA error: an illegal memory access')\n"
         )
     culprit = train(queue, 0.9)
-    assert "pipe None" not in pipe(queue, culprit)
+    assert pipe(queue, culprit) == "pipe None"  # its last attempt, after the fault
     assert queue.show(culprit)["state"] == "failed"
-    assert pipe(queue, train(queue, 0.2)) == "pipe None"
+    assert pipe(queue, train(queue, 0.3)) == "pipe None"
