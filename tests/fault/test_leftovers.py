@@ -7,6 +7,8 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
+import pytest
+
 from fault.home import is_alive, kill
 from fault.ledger import judge
 from fault.work import Expected
@@ -33,17 +35,26 @@ LEAVING = {
 HAS_BEGUN = "until grep -qs '^start {1}[.]' {0}; do sleep 0.01; done; exit"
 
 
+# What keeps its environment tells whose it is, also among the leftovers of other jobs.
+@pytest.mark.parametrize(
+    "ways",
+    [
+        ["in its group", "in a session of its own", "twice forked"],
+        ["without its environment"],
+    ],
+    ids=", ".join,
+)
 def test_a_job_starts_on_a_gpu_only_when_nothing_of_the_last_one_is_left(
-    home: Home, work: Work, tell: Tell
+    home: Home, work: Work, tell: Tell, ways: list[str]
 ) -> None:
-    home.start("--gpus", ",".join(map(str, range(len(LEAVING)))))
+    home.start("--gpus", ",".join(map(str, range(len(ways)))))
     home.disable_failure_limit()
     leftover = work.line(FOREVER_MS, 0, work.folder / "never")
-    left = [*range(1, len(LEAVING) + 1)]
-    others = [len(LEAVING) + job for job in left]
+    left = [*range(1, len(ways) + 1)]
+    others = [len(ways) + job for job in left]
     commands = [
-        how.format(leftover, HAS_BEGUN.format(work.record, job))
-        for job, how in zip(left, LEAVING.values(), strict=True)
+        LEAVING[way].format(leftover, HAS_BEGUN.format(work.record, job))
+        for job, way in zip(left, ways, strict=True)
     ]
     with home.client() as client:
         jobs = [NewJob(command=command) for command in commands + [work.line(0, 0)] * len(others)]
@@ -55,7 +66,7 @@ def test_a_job_starts_on_a_gpu_only_when_nothing_of_the_last_one_is_left(
     overlaps = judge(everything, attempts, events).overlaps
     tell(
         "leftovers of jobs on their GPU",
-        len(LEAVING),
+        len(ways),
         judge(everything, attempts, [])._replace(overlaps=overlaps),
     )
     assert overlaps == []

@@ -124,12 +124,24 @@ class Day:
         self.until(lambda: not is_alive(pid), "the job that was killed is dead")
 
     def lose_a_supervisor(self) -> None:
-        """Kill the supervisor while jobs run."""
+        """Kill the supervisor while jobs run; one of them ends when the next supervisor watches it."""
+        go = self._work.folder / "go"
         jobs = [self._work.job(300, 0) for _ in range(3)]
+        wait = f"until [ -e {go} ]; do sleep 0.02; done"
+        jobs.append(NewJob(command=f"{wait}; {self._work.line(0, 0)}"))
         first = self.add(Batch(self._work.submission(jobs), [None] * len(jobs)))
-        self.until(lambda: self._has_begun(first), "the job has begun")
-        for pid in self._home.supervisors():
+        for job in (first, first + 3):
+            self.until(lambda job=job: self._has_begun(job), "the job has begun")  # type: ignore[misc]
+        killed = set(self._home.supervisors())
+        for pid in killed:
             kill(pid)
+
+        def is_watched() -> bool:
+            pids = self.ask(lambda client: client.status()).supervisor_pids
+            return bool(pids) and killed.isdisjoint(pids)
+
+        until(is_watched, "the next supervisor has taken over", _PATIENCE_S)
+        go.touch()
 
     def restart(self) -> None:
         """Stop the daemon, and start another."""

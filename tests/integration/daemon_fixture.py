@@ -51,9 +51,9 @@ class Queue:
         self.work = stoker.work
         self.env = stoker.env
 
-    def start(self) -> None:
-        """Start the daemon."""
-        self._daemon("start", gpus="0,1")
+    def start(self, gpus: str | None = "0,1") -> None:
+        """Start the daemon, on these GPUs; None for all."""
+        self._daemon("start", gpus=gpus)
 
     def __call__(
         self,

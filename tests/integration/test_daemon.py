@@ -3,7 +3,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import signal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -74,7 +73,7 @@ def test_a_killed_daemon_is_started_by_the_next_add_and_knows_what_happened(queu
     job = queue.add("-g", "0", "--", "sh", "-c", f"{HOLD}; exit 7")
     queue.until_running(job)
 
-    os.kill(pid_of(queue), signal.SIGKILL)
+    queue.kill_daemon()
     (queue.work / "go").touch()
     queue.add("-g", "0", "true")
     queue("wait")
@@ -159,7 +158,7 @@ def test_without_systemd_one_line_says_what_to_do_instead(queue: Queue, tmp_path
 def test_stop_with_kill_ends_also_what_a_dead_daemon_has_left(queue: Queue) -> None:
     job = queue.add("sleep 600")
     pid = queue.until_running(job)
-    os.kill(int((queue.home / "daemon.lock").read_text()), signal.SIGKILL)
+    queue.kill_daemon()
 
     assert "what it had left running was ended" in queue.ok("daemon", "stop", "--kill")
     assert not os.path.exists(f"/proc/{pid}")

@@ -17,17 +17,20 @@ from stoker.testing.state import GIB
 
 if TYPE_CHECKING:
     from conftest import FakeMachine
+    from integration.fork_server import ForkServer
 
 SCRIPT = """
 import os
 from stoker.testing.train import main
-print("pipe", os.environ.get("CUDA_MPS_PIPE_DIRECTORY"))
+print("pipe", os.environ.get("CUDA_MPS_PIPE_DIRECTORY"), flush=True)
 main()
 """
 
 
 @pytest.fixture
-def queue(tmp_path_factory: pytest.TempPathFactory, fake_gpus: FakeMachine) -> Iterator[Queue]:
+def queue(
+    tmp_path_factory: pytest.TempPathFactory, fake_gpus: FakeMachine, fork_server: ForkServer
+) -> Iterator[Queue]:
     """Return a queue on a machine with one GPU of 8 GiB and MPS; its home has a short path."""
     folder = tmp_path_factory.mktemp("m")
     tools = folder / "bin"
@@ -37,7 +40,7 @@ def queue(tmp_path_factory: pytest.TempPathFactory, fake_gpus: FakeMachine) -> I
     control.chmod(0o755)
     Path(folder, "train.py").write_text(SCRIPT)
     env = {"PATH": f"{tools}:{os.environ['PATH']}"}
-    with make_queue(folder, fake_gpus(1, 8 * GIB), env) as queue:
+    with make_queue(folder, fake_gpus(1, 8 * GIB), fork_server, env) as queue:
         yield queue
 
 

@@ -47,6 +47,7 @@ def test_a_paused_job_stays_so_when_the_daemon_is_killed(queue: Queue) -> None:
 
 def test_a_paused_job_can_be_killed(queue: Queue) -> None:
     job = queue.add("trap 'echo bye; exit 3' TERM; echo ready; while :; do sleep 0.02; done")
+    queue.until_running(job)
     queue.until(lambda: queue.ok("log", "@") == "ready\n")
     queue.ok("pause", str(job))
     queue.ok("kill", str(job))

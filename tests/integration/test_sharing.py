@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import sqlite3
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,26 +13,24 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from integration.daemon_fixture import Queue
+from integration.forking import ForkingQueue, ForkingStoker
 from stoker.testing.state import GIB
 
 if TYPE_CHECKING:
     from conftest import FakeMachine
+    from integration.daemon_fixture import Queue
+    from integration.fork_server import ForkServer
 
 TESTS = Path(__file__).parents[1]
 TRAIN = "python -m stoker.testing.train --sm 10 --mem {} --seconds {} --steps 4 --fail-at {{x}}"
 
 
 @pytest.fixture
-def queue(tmp_path: Path, fake_gpus: FakeMachine) -> Iterator[Queue]:
-    """Return a queue on four fake GPUs of 24 GiB."""
-    import sys
-
-    from conftest import Stoker
-
-    stoker = Stoker(tmp_path, fake_gpus(4, 24 * GIB))
+def queue(tmp_path: Path, fake_gpus: FakeMachine, fork_server: ForkServer) -> Iterator[Queue]:
+    """Return a queue on four fake GPUs of 24 GiB, without a daemon."""
+    stoker = ForkingStoker(tmp_path, fake_gpus(4, 24 * GIB), fork_server)
     stoker.env["PATH"] = f"{sys.prefix}/bin:{stoker.env['PATH']}"
-    queue = Queue(stoker)
+    queue = ForkingQueue(stoker)
     yield queue
     queue.close()
     stoker.close()
@@ -89,7 +88,7 @@ def test_forty_runs_begin_one_to_a_gpu_and_then_four_share_each(queue: Queue) ->
 
 
 def test_who_outgrows_its_room_and_who_runs_out_beside_it_both_end_well(queue: Queue) -> None:
-    queue.ok("daemon", "start", "--gpus", "0")
+    queue.start("0")
     sweep(queue, "2G", 1.5, 3, "--name", "known")
     queue.ok("wait")
     # Of the same kind by their commands: only numbers differ.
@@ -174,7 +173,7 @@ def test_lines_that_a_resumed_run_has_left_share_too(queue: Queue) -> None:
 
 
 def test_what_cannot_be_is_refused_in_one_line(queue: Queue) -> None:
-    queue.ok("daemon", "start")
+    queue.start(None)
     for words, says in (
         (
             ("--gpu-mem", "30G"),

@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from integration.daemon_fixture import Queue, state_of
+from integration.forking import ForkingQueue, ForkingStoker
 from stoker.testing.library import build_cuda
 from stoker.testing.state import GIB, FakeGpus
 
 if TYPE_CHECKING:
     from conftest import FakeMachine
+    from integration.fork_server import ForkServer
 
 TRAIN = f"{sys.executable} -m stoker.testing.train --mem 5G --steps {{}} --seconds {{}}"
 
@@ -28,23 +30,21 @@ def box(fake_gpus: FakeMachine) -> FakeGpus:
 
 
 @pytest.fixture
-def queue(tmp_path: Path, box: FakeGpus) -> Iterator[Queue]:
+def queue(tmp_path: Path, box: FakeGpus, fork_server: ForkServer) -> Iterator[Queue]:
     """Return a queue on that GPU."""
-    with make_queue(tmp_path, box) as queue:
+    with make_queue(tmp_path, box, fork_server) as queue:
         yield queue
 
 
 @contextlib.contextmanager
 def make_queue(
-    tmp_path: Path, box: FakeGpus, env: Mapping[str, str] | None = None
+    tmp_path: Path, box: FakeGpus, server: ForkServer, env: Mapping[str, str] | None = None
 ) -> Iterator[Queue]:
     """Yield a queue with its own environment, and end it."""
-    from conftest import Stoker
-
-    stoker = Stoker(tmp_path, box)
+    stoker = ForkingStoker(tmp_path, box, server)
     stoker.env.update(env or {})
-    queue = Queue(stoker)
-    queue.ok("daemon", "start", "--gpus", "0")
+    queue = ForkingQueue(stoker)
+    queue.start("0")
     yield queue
     queue.close()
     stoker.close()
@@ -214,10 +214,10 @@ def test_what_cannot_be_suspended_is_told_in_one_line(queue: Queue, box: FakeGpu
 
 
 def test_a_job_that_does_not_fit_into_host_ram_runs_on(
-    tmp_path: Path, fake_gpus: FakeMachine
+    tmp_path: Path, fake_gpus: FakeMachine, fork_server: ForkServer
 ) -> None:
     box = fake_gpus(1, 1 << 60)
-    with make_queue(tmp_path, box) as queue:
+    with make_queue(tmp_path, box, fork_server) as queue:
         job = queue.add(TRAIN.format(400, 20).replace("5G", "500000000G"))
         queue.until(lambda: box.used_bytes(0), "it holds memory")
 
@@ -230,12 +230,13 @@ def test_a_job_that_does_not_fit_into_host_ram_runs_on(
 
 
 def test_an_old_driver_is_told_in_one_line(
-    tmp_path: Path, fake_gpus: FakeMachine, nvml_library: str
+    tmp_path: Path, fake_gpus: FakeMachine, nvml_library: str, fork_server: ForkServer
 ) -> None:
     box = fake_gpus(1, 8 * GIB)
     old = tmp_path / "old"
     build_cuda(old, without=["cuCheckpointProcessLock"])
-    with make_queue(tmp_path, box, {"LD_LIBRARY_PATH": f"{old}:{nvml_library}"}) as queue:
+    env = {"LD_LIBRARY_PATH": f"{old}:{nvml_library}"}
+    with make_queue(tmp_path, box, fork_server, env) as queue:
         job = train(queue, box)
 
         assert queue("suspend", str(job)).err == (
@@ -245,10 +246,10 @@ def test_an_old_driver_is_told_in_one_line(
 
 
 def test_a_driver_that_hangs_is_given_up_and_the_job_runs_on(
-    tmp_path: Path, fake_gpus: FakeMachine
+    tmp_path: Path, fake_gpus: FakeMachine, fork_server: ForkServer
 ) -> None:
     box = fake_gpus(1, 8 * GIB)
-    with make_queue(tmp_path, box, {"STOKER_SUSPEND_TIMEOUT_S": "2"}) as queue:
+    with make_queue(tmp_path, box, fork_server, {"STOKER_SUSPEND_TIMEOUT_S": "2"}) as queue:
         job = train(queue, box)
         box.let_calls(Checkpoint="hang")
 

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 import pytest
 
+from conftest import Ended, Stoker
 from integration.daemon_fixture import Queue, free_port
+from stoker.cli.main import main
+from stoker.testing.state import GIB, FakeGpus
 from web.modules import Modules
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from pathlib import Path
 
-    from conftest import Stoker
+    from playwright.sync_api import Browser, Page
 
 # The headless shell is the same engine without a desktop's parts: it uses a third less processor time.
 CHROMIUM = shutil.which("chromium-headless-shell") or shutil.which("chromium")
@@ -51,6 +57,38 @@ def browser() -> Iterator[Browser]:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=_FLAGS)
         yield browser
         browser.close()
+
+
+class PageQueue(Queue):
+    """A queue whose verbs run in the test's own process: the page is tested, not the command line."""
+
+    def __call__(
+        self,
+        *words: str | bytes,
+        stdin: str | bytes = b"",
+        env: Mapping[str, str] | None = None,
+    ) -> Ended:
+        """Run `stoker WORDS` to its end; they have no standard input here."""
+        assert not stdin
+        out, err = io.StringIO(), io.StringIO()
+        with (
+            patch.dict(os.environ, {**self.env, **(env or {})}, clear=True),
+            contextlib.redirect_stdout(out),
+            contextlib.redirect_stderr(err),
+            _working_in(self.work),
+        ):
+            code = main([os.fsdecode(word) for word in words])
+        return Ended(code, out.getvalue().encode(), err.getvalue().encode())
+
+
+@contextlib.contextmanager
+def _working_in(folder: Path) -> Iterator[None]:
+    before = os.getcwd()
+    os.chdir(folder)
+    try:
+        yield
+    finally:
+        os.chdir(before)
 
 
 class Site:
@@ -96,6 +134,24 @@ class Site:
         page.on("request", lambda request: self.requests.append(request.url))
         return page
 
+    def work_in(self, folder: Path) -> None:
+        """Let the verbs, and the jobs they add, have another working folder."""
+        self.queue.work = self.queue.stoker.work = folder
+
+    def clear(self) -> None:
+        """End and remove all jobs, and let the queue go on if it is paused."""
+        self.queue.ok("rm", "--all", "--kill")
+        assert self.queue("resume", "--queue").code in (0, 1)  # 1: it is not paused
+
+    def close_tabs(self) -> None:
+        """Close all tabs, and see that they did not complain, nor ask anything elsewhere."""
+        for context in self._browser.contexts:
+            context.close()
+        complaints, self.complaints = self.complaints, []
+        requests, self.requests = self.requests, []
+        assert complaints == []
+        assert [url for url in requests if not url.startswith(self.url)] == []
+
     def _hear(self, message: Any) -> None:
         # A daemon that was stopped is met with failed connections, and mistakes are refused: the
         # browser notes both, and the page shows them.
@@ -103,24 +159,50 @@ class Site:
             self.complaints.append(message.text)
 
 
-@pytest.fixture
-def queue(stoker: Stoker) -> Iterator[Queue]:
-    """Return a queue whose daemon runs, on two GPUs."""
-    queue = Queue(stoker)
-    queue.start()
-    yield queue
-    queue.close()
+@contextlib.contextmanager
+def _open_site(folder: Path, nvml_library: str, browser: Browser) -> Iterator[Site]:
+    """The page of a queue whose daemon runs, on two GPUs."""
+    stoker = Stoker(folder, FakeGpus(folder / "nvml", nvml_library).create(4, 8 * GIB))
+    queue = PageQueue(stoker)
+    try:
+        queue.start()
+        try:
+            yield Site(queue, browser)
+        finally:
+            queue.close()
+    finally:
+        stoker.close()
+
+
+@pytest.fixture(scope="module")
+def shared_site(
+    tmp_path_factory: pytest.TempPathFactory, nvml_library: str, browser: Browser
+) -> Iterator[Site]:
+    """Return the page of the queue that the tests of a file share."""
+    with _open_site(tmp_path_factory.mktemp("site"), nvml_library, browser) as site:
+        yield site
 
 
 @pytest.fixture
-def site(queue: Queue, browser: Browser) -> Iterator[Site]:
-    """Return the page of that queue."""
-    site = Site(queue, browser)
-    yield site
-    for context in browser.contexts:
-        context.close()
-    assert site.complaints == []
-    assert [url for url in site.requests if not url.startswith(site.url)] == []
+def site(shared_site: Site, tmp_path: Path) -> Iterator[Site]:
+    """Return the page of a queue without jobs, in a working folder of the test's own.
+
+    Ids go on from test to test. A test that stops the daemon or changes its token wants `own_site`.
+    """
+    shared_site.work_in(tmp_path)
+    yield shared_site
+    try:
+        shared_site.close_tabs()
+    finally:
+        shared_site.clear()
+
+
+@pytest.fixture
+def own_site(tmp_path: Path, nvml_library: str, browser: Browser) -> Iterator[Site]:
+    """Return the page of a queue of the test's own."""
+    with _open_site(tmp_path, nvml_library, browser) as site:
+        yield site
+        site.close_tabs()
 
 
 @pytest.fixture(scope="module")

@@ -32,7 +32,8 @@ def test_without_the_token_the_page_says_where_to_get_it_and_accepts_it(site: Si
     expect(page.get_by_role("heading", name="GPUs")).to_be_visible()
 
 
-def test_a_new_token_ends_the_old_links(site: Site) -> None:
+def test_a_new_token_ends_the_old_links(own_site: Site) -> None:
+    site = own_site
     page = site.tab()
     link = site.open("--new-token")
     expect(page.get_by_role("heading", name="This link is no longer valid")).to_be_visible()
@@ -41,7 +42,8 @@ def test_a_new_token_ends_the_old_links(site: Site) -> None:
     expect(page.locator(".link.open")).to_be_visible()
 
 
-def test_a_tab_finds_the_daemon_again_after_a_restart(site: Site) -> None:
+def test_a_tab_finds_the_daemon_again_after_a_restart(own_site: Site) -> None:
+    site = own_site
     page = site.tab("/jobs")
     site.queue.add("-n", "before", "sleep", "60")
     expect(page.get_by_role("cell", name="before")).to_be_visible()
@@ -81,7 +83,8 @@ def test_no_secret_is_sent_and_no_request_without_a_signature(site: Site) -> Non
     assert sum("'authorization': 'Stoker " in each for each in sent) == 1
 
 
-def test_a_tab_that_missed_a_restart_says_that_its_link_is_invalid(site: Site) -> None:
+def test_a_tab_that_missed_a_restart_says_that_its_link_is_invalid(own_site: Site) -> None:
+    site = own_site
     page = site.tab("/jobs")
     page.goto("about:blank")
     site.queue.ok("daemon", "restart")
@@ -102,7 +105,8 @@ def test_twelve_tabs_are_live_at_once(site: Site) -> None:
     site.queue.ok("kill", "--all")
 
 
-def test_a_closed_page_is_not_served(site: Site) -> None:
+def test_a_closed_page_is_not_served(own_site: Site) -> None:
+    site = own_site
     page = site.tab()
     assert site.queue.ok("web", "--close") == "the page is closed\n"
     expect(page.get_by_text("Cannot reach the daemon")).to_be_visible()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -33,16 +34,37 @@ done
 test -e fixed || test "$1" != 0.1 || { echo no luck; exit 3; }
 """
 
+# Marks the document when the page begins its pause between two updates of a sweep.
+_MARK_PAUSE = """() => {
+  const start = window.setTimeout;
+  window.setTimeout = (action, ms) => {
+    if (ms === 2000) document.body.dataset.pauses = true;
+    return start(action, ms);
+  };
+}"""
 
-@pytest.fixture
-def sweep(site: Site) -> str:
-    """Return the path of the page of a sweep that has ended: four runs done, two failed."""
+
+def run_sweep(site: Site) -> str:
+    """The path of the page of a sweep that has ended: four runs done, two failed."""
     site.queue.stoker.file("run.sh", _RUN)
     site.queue.stoker.file("net.yaml", _SWEEP)
     site.queue.ok("config", "brake", "0")
     site.queue.ok("sweep", "-f", "net.yaml")
     assert site.queue("wait", "--all").code == 1
     return f"/sweeps/net?cwd={quote(str(site.queue.work), safe='')}"
+
+
+@pytest.fixture(scope="module")
+def sweep(shared_site: Site) -> str:
+    """Return the path of the page of a sweep that has ended; nothing in this file changes it."""
+    return run_sweep(shared_site)
+
+
+@pytest.fixture
+def site(shared_site: Site) -> Iterator[Site]:
+    """Return the page of the queue with that sweep; its jobs stay."""
+    yield shared_site
+    shared_site.close_tabs()
 
 
 def open_sweep(site: Site, sweep: str, **options: object) -> Page:
@@ -106,7 +128,9 @@ def test_a_brush_filters_runs_by_mouse_and_by_keyboard(site: Site, sweep: str) -
     page.locator(".runs tbody tr").nth(5).wait_for()
 
 
-def test_similar_failures_are_retried_together(site: Site, sweep: str) -> None:
+def test_similar_failures_are_retried_together(own_site: Site) -> None:
+    site = own_site
+    sweep = run_sweep(site)
     page = open_sweep(site, sweep)
     failed = [job for job, state in site.queue.states().items() if state == "failed"]
     assert len(failed) == 2
@@ -118,7 +142,9 @@ def test_similar_failures_are_retried_together(site: Site, sweep: str) -> None:
     assert "No run has failed" in page.inner_text(".failures")
 
 
-def test_a_change_between_two_updates_is_shown_by_the_next(site: Site, sweep: str) -> None:
+def test_a_change_between_two_updates_is_shown_by_the_next(own_site: Site) -> None:
+    site = own_site
+    sweep = run_sweep(site)
     page = site.blank_tab()
     page.clock.install()
     heard: list[str] = []
@@ -128,9 +154,10 @@ def test_a_change_between_two_updates_is_shown_by_the_next(site: Site, sweep: st
     page.goto(site.link)
     page.wait_for_selector(".link.open")
     page.clock.pause_at(time.time() + 60)
-    with page.expect_response(lambda response: "/v1/curves" in response.url):
-        page.goto(f"{site.url}#{sweep}")
+    page.evaluate(_MARK_PAUSE)
+    page.goto(f"{site.url}#{sweep}")
     page.locator(".progress", has_text="2 failed").wait_for()
+    page.locator("[data-pauses]").wait_for()
     site.queue.stoker.file("fixed", "")
     site.queue.ok("retry", "--failed")
     site.queue.ok("wait")
@@ -147,7 +174,7 @@ def test_all_runs_are_exported_as_csv(site: Site, sweep: str) -> None:
     header, *rows = Path(download.value.path()).read_text().splitlines()
     assert header == "job,state,attempt,slots,reason,lr,opt,acc,<b>loss"
     assert len(rows) == 6
-    assert rows[0].startswith("1,done,1,")
+    assert rows[0].startswith(f"{min(site.queue.states())},done,1,")
     assert download.value.suggested_filename == "net.csv"
 
 
@@ -157,7 +184,8 @@ def test_a_sweep_is_listed_and_can_be_opened_again(site: Site, sweep: str) -> No
     page.get_by_role("heading", name="net").wait_for()
 
 
-def test_without_a_sweep_the_page_shows_the_command_for_one(site: Site) -> None:
+def test_without_a_sweep_the_page_shows_the_command_for_one(own_site: Site) -> None:
+    site = own_site
     page = site.tab("/sweeps")
     page.get_by_text("stoker sweep 'python train.py").wait_for()
     page.goto(f"{site.url}#/sweeps/nothing?cwd=%2F")
@@ -166,6 +194,7 @@ def test_without_a_sweep_the_page_shows_the_command_for_one(site: Site) -> None:
 
 def test_axe_finds_nothing_and_the_sweep_fits_a_phone(site: Site, sweep: str) -> None:
     phone = {"width": 390, "height": 844}
+    job = min(site.queue.states())
     page = open_sweep(site, sweep, viewport=phone)
     shown = {
         sweep: ".runs tbody tr:nth-child(6)",
@@ -173,7 +202,7 @@ def test_axe_finds_nothing_and_the_sweep_fits_a_phone(site: Site, sweep: str) ->
         "/submit": "[aria-current=page]:has-text('One job')",
         "/submit?form=batch": "[aria-current=page]:has-text('A batch')",
         "/submit?form=sweep": "[aria-current=page]:has-text('A sweep')",
-        "/jobs/1": "h1:has-text('Job 1')",
+        f"/jobs/{job}": f"h1:has-text('Job {job}')",
     }
     for path, fact in shown.items():
         page.goto(f"{site.url}#{path}")
