@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import re
+import signal
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from contract.executor_harness import Harness
 from contract.test_executor_warm import reasons, script
-from stoker.executors.contract import Ended, Launch, PartlyWarm, Warmed
+from stoker.executors.contract import Cooled, Ended, Launch, PartlyWarm, Warmed
 from stoker.warm.command import make_warm
 from stoker.warm.import_settings import TABLE, count_openblas_threads
 
@@ -26,6 +29,23 @@ libc.pthread_create(ctypes.byref(ctypes.c_ulong()), None, ctypes.cast(libc.pause
 PYTHON_THREAD = """
 import threading, time
 threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
+"""
+# Slow in a job; in a worker it says who imports it, and waits.
+HELD = """
+import os, time
+time.sleep(0.6)
+if not os.environ.get("STOKER_JOB_ID"):
+    with open("pid", "w") as file:
+        file.write(str(os.getpid()))
+    open("gate").read()
+"""
+SLOW_START = """
+import importlib, os, sys
+print("starter" in sys.modules, flush=True)
+for name in ["starter", "quiet_one"]:
+    importlib.import_module(name)
+with open("go-" + os.environ["STOKER_JOB_ID"]) as file:
+    sys.exit(int(file.read()))
 """
 SEEN = """
 import os, sys
@@ -143,6 +163,157 @@ def test_no_import_and_no_job_sees_the_settings_of_the_imports(lab: Harness) -> 
     cold, warm = learn_and_run(lab, f"import starter\nprint(starter.SEEN)\n{STATE}")
     assert warm == cold
     assert warm.startswith("[None, None]\n")
+
+
+def launch_auto(harness: Harness, key: str, name: str, slot: int = 0) -> Path:
+    """Launch a script with `auto`; returns its log."""
+    argv = [sys.executable, name]
+    warm = make_warm(argv, ["auto"], str(harness.work), str(harness.work.parent / "learned"))
+    assert not isinstance(warm, str), warm
+    log = harness.work.parent / f"log-{key}"
+    harness.executor.launch([Launch(key, (slot,), argv, str(log), CONTEXT, None, warm)])
+    return log
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "def main():\n    import peft\n    print(peft.SEEN)\nmain()",
+        "if __name__ == '__main__':\n    from peft import SEEN\n    print(SEEN)",
+        "try:\n    import peft\nfinally:\n    pass\nprint(peft.SEEN)",
+        "os.environ['UNREAD'] = '1'\nimport peft\nprint(peft.SEEN)",
+        "import helper\nprint(helper.SEEN)",
+    ],
+)
+def test_the_first_run_is_forked_with_a_large_library_that_it_imports_late(
+    lab: Harness, text: str
+) -> None:
+    library(lab, "peft", "import os\nSEEN = os.environ.get('SET_LATE')\n")
+    (lab.work / "helper.py").write_text(
+        "import os\nos.environ['UNREAD'] = '1'\nfrom peft import *\n"
+    )
+    name = script(lab, f"import os, sys\nprint('peft' in sys.modules)\n{text}\n")
+    for key in ("1.1", "2.1"):
+        log = launch_auto(lab, key, name)
+        assert lab.ended(key).status == 0
+        assert log.read_text() == "True\nNone\n"
+    assert reasons(lab) == []
+    assert lab.of(PartlyWarm) == []
+    assert len(lab.of(Warmed)) == 1
+
+
+@pytest.mark.parametrize(
+    "read",
+    ["os.environ.get('SET_LATE')", "{**os.environ}.get('SET_LATE')", "os.getenv('SET_LATE')"],
+)
+def test_a_large_library_that_reads_a_variable_of_the_script_is_left_to_the_script(
+    lab: Harness, read: str
+) -> None:
+    library(lab, "peft", f"import os\nSEEN = {read}\n")
+    text = "import os, sys\nprint('peft' in sys.modules)\nos.environ['SET_LATE'] = 'x'\n"
+    name = script(lab, f"{text}import peft\nprint(peft.SEEN)\n")
+    log = launch_auto(lab, "1.1", name)
+    assert lab.ended("1.1").status == 0
+    assert log.read_text() == "False\nx\n"
+    reason = "import peft: it reads SET_LATE, which the script sets"
+    assert lab.of(PartlyWarm) == [PartlyWarm("1.1", reason)]
+
+
+def test_a_large_library_that_writes_when_imported_is_left_to_the_script_that_imports_it_late(
+    lab: Harness,
+) -> None:
+    library(lab, "peft", "import warnings\nwarnings.warn('noise')\nimport time\ntime.sleep(0.6)\n")
+    text = "import sys, warnings\nwarnings.filterwarnings('ignore')\nprint('peft' in sys.modules)\n"
+    name = script(lab, f"{text}import peft\n")
+    log = launch_auto(lab, "1.1", name)
+    assert lab.ended("1.1").status == 0
+    assert log.read_text() == "False\n"
+    assert lab.of(PartlyWarm) == [PartlyWarm("1.1", "import peft: it writes to the output")]
+
+    log = launch_auto(lab, "2.1", name)
+    assert lab.ended("2.1").status == 0
+    assert log.read_text().endswith("True\n"), "what a run has learned is imported"
+    assert len(lab.of(PartlyWarm)) == 1
+
+
+def test_modules_of_the_program_may_change_if_nothing_was_imported_ahead(lab: Harness) -> None:
+    library(lab, "peft", "")
+    name = script(lab, "import peft\nimport own\nprint(own.VALUE)\n")
+    for key, value in (("1.1", "1"), ("2.1", "1000")):
+        (lab.work / "own.py").write_text(f"import peft\nVALUE = {value}\n")
+        log = launch_auto(lab, key, name)
+        assert lab.ended(key).status == 0
+        assert log.read_text() == f"{value}\n"
+    assert len(lab.of(Warmed)) == 1
+
+
+def test_a_changed_module_of_the_program_replaces_a_worker_that_imports_ahead(lab: Harness) -> None:
+    library(lab, "peft", "import os\nSEEN = os.environ.get('OMP_NUM_THREADS')\n")
+    (lab.work / "settings.py").write_text("")
+    name = script(lab, "import settings\nimport peft\nprint(peft.SEEN)\n")
+    log = launch_auto(lab, "1.1", name)
+    assert lab.ended("1.1").status == 0
+    assert log.read_text() == "None\n"
+    (lab.work / "settings.py").write_text("import os\nos.environ['OMP_NUM_THREADS'] = '3'\n")
+    log = launch_auto(lab, "2.1", name)
+    assert lab.ended("2.1").status == 0
+    assert log.read_text() == "3\n"
+
+
+class TestARunThatReportsEarly:
+    """Its imports take long, cannot be read from its source, and it goes on after them."""
+
+    @pytest.fixture
+    def name(self, lab: Harness) -> str:
+        library(lab, "starter", "import time\ntime.sleep(0.6)\n")
+        library(lab, "quiet_one", "")
+        for job in (1, 2):
+            os.mkfifo(lab.work / f"go-{job}")
+        return script(lab, SLOW_START)
+
+    def end(self, lab: Harness, job: int, status: int = 0) -> None:
+        (lab.work / f"go-{job}").write_text(str(status))
+        assert lab.ended(f"{job}.1").status == status << 8
+
+    def test_gets_a_new_worker_while_it_still_runs(self, lab: Harness, name: str) -> None:
+        launch_auto(lab, "1.1", name)
+        lab.until(lambda: any("starter" in each.modules for each in lab.of(Warmed)))
+        assert not lab.of(Ended)
+        first, second = lab.of(Warmed)
+        lab.until(lambda: Cooled(first.pid) in lab.reports)
+        log = launch_auto(lab, "2.1", name, slot=1)
+        lab.started("2.1")
+        self.end(lab, 2)
+        assert log.read_text() == "True\n"
+        self.end(lab, 1)
+        assert second.pid not in [report.pid for report in lab.of(Cooled)]
+        assert reasons(lab) == []
+
+    def test_teaches_what_it_has_imported_so_far_also_if_it_fails(
+        self, lab: Harness, name: str
+    ) -> None:
+        launch_auto(lab, "1.1", name)
+        lab.until(lambda: len(lab.of(Warmed)) == 2)
+        self.end(lab, 1, status=3)
+        (file,) = (lab.work.parent / "learned").iterdir()
+        assert json.loads(file.read_text())["partial"]
+        assert "quiet_one" not in file.read_text()
+
+        launch_auto(lab, "2.1", name)
+        self.end(lab, 2)
+        found = json.loads(file.read_text())
+        assert not found["partial"]
+        assert {"starter", "quiet_one"} <= set(found["modules"])
+
+    def test_keeps_its_worker_if_the_new_one_is_killed(self, lab: Harness, name: str) -> None:
+        library(lab, "starter", HELD)
+        for fifo in ("pid", "gate"):
+            os.mkfifo(lab.work / fifo)
+        launch_auto(lab, "1.1", name)
+        os.kill(int((lab.work / "pid").read_text()), signal.SIGKILL)
+        self.end(lab, 1)
+        assert len(lab.of(Warmed)) == 1
+        assert lab.of(Cooled) == []
 
 
 def check_stack(harness: Harness, name: str, text: str) -> None:

@@ -99,6 +99,7 @@ class Supervisor(Reaper):
     def do_due_work(self) -> None:
         """Record ends, and do what has fallen due."""
         self.reap()
+        self.renew_workers()
         now = time.monotonic()
         if now >= self.sweep_at:
             self.sweep()
@@ -302,10 +303,20 @@ class Supervisor(Reaper):
 
             self.worker_pool = WorkerPool(self.poll, self.report, self.resume, len(self.cookie))
         must_wait = self.worker_pool.must_wait(attempt)
-        self.cwd = ""  # the start of a worker may have changed the folder
         if must_wait:
             self.occupied.update(attempt.slot.parts)
         return must_wait
+
+    def read_gpu_peak(self, attempt: Attempt) -> int:
+        """Return the most GPU memory that an ended attempt used, by its own report; 0 if there is none."""
+        if self.worker_pool is None or attempt.warm is None:
+            return 0
+        return self.worker_pool.job_reports.take(attempt.key)
+
+    def renew_workers(self) -> None:
+        """Let warm workers make the imports that running attempts have reported."""
+        if self.worker_pool is not None and self.phase is Phase.SERVING:
+            self.worker_pool.review()
 
     def resume(self, attempt: Attempt) -> None:
         """Start an attempt whose warm worker is ready or gone."""
@@ -321,7 +332,7 @@ class Supervisor(Reaper):
         actions = slot.lease_actions
         log_fd = -1
         try:
-            if context.cwd != self.cwd:
+            if context.cwd != self.cwd or self.worker_pool is not None:
                 os.chdir(context.cwd)
                 self.cwd = context.cwd
             if attempt.log is not None:
@@ -356,7 +367,7 @@ class Supervisor(Reaper):
         actions: list[tuple[int, int, int]],
     ) -> int:
         """Let the warm worker fork an attempt; if that fails, start a new process."""
-        from stoker.supervisor.worker_pool import NoWarmStartError
+        from stoker.supervisor.warm_worker import NoWarmStartError
 
         assert self.worker_pool is not None
         leases = [fd for _action, fd, _target in attempt.slot.lease_actions]
@@ -375,6 +386,9 @@ class Supervisor(Reaper):
     def end(self, attempt: Attempt, ending: Ending) -> None:
         """Record the end of an attempt of which no process is left, and free its slot."""
         key, slot = attempt.key, attempt.slot
+        if self.worker_pool is not None:
+            self.renew_workers()
+            self.worker_pool.forget(key)
         self.record_end(key, ending)
         del self.pids[key]
         self.kill_at.pop(key, None)

@@ -93,7 +93,7 @@ class DaemonSupervisor(RememberingSupervisor):
             os.read(self.wake, 4096)
         elif (key := self.orphan_watch.key_of(fd)) is not None:
             self.end_orphan(key)
-        elif self.worker_pool is not None and fd in self.worker_pool.by_fd:
+        elif self.worker_pool is not None and fd in self.worker_pool:
             self.worker_pool.receive(fd)
         elif self.listener is not None and fd == self.listener.fileno():
             self.accept_client(self.listener)

@@ -51,7 +51,7 @@ class ForegroundSupervisor(Supervisor):
             for fd, _event in events:
                 if fd == self.wake:
                     os.read(self.wake, 4096)
-                elif self.worker_pool is not None and fd in self.worker_pool.by_fd:
+                elif self.worker_pool is not None and fd in self.worker_pool:
                     self.worker_pool.receive(fd)
                 elif fd == self.client_fd or (orders := self.protocol.receive()) is None:
                     self.kill_all()

@@ -6,6 +6,7 @@
     exit   KEY STATUS AT_US CPU_US RSS_KB .    its first process has ended, others of its processes run
     end    KEY STATUS AT_US CPU_US RSS_KB .    its wait status, when it ended, and what it used
     left   KEY NAMES PIDS .                    processes that it left: those killed, those that could not be
+    peak   KEY BYTES .                         the most GPU memory that it used, by its own report
     refuse KEY ERRNO REASON .                  it could not be started
     lose   KEY REASON .                        it is over, and its exit status is unknown
     ack    KEY .                               the client has recorded its end
@@ -34,7 +35,8 @@ class Ending(NamedTuple):
     """How an attempt ended, as the supervisor saw it.
 
     `leftovers` are the names of processes that the attempt left and the supervisor ended. `stuck` are the
-    pids of processes that could not be killed.
+    pids of processes that could not be killed. `gpu_peak_bytes` is the most GPU memory that the attempt used,
+    by its own report; 0 if it has made none.
     """
 
     status: int
@@ -43,6 +45,7 @@ class Ending(NamedTuple):
     max_rss_kb: int
     leftovers: tuple[str, ...] = ()
     stuck: tuple[int, ...] = ()
+    gpu_peak_bytes: int = 0
 
 
 class Start(NamedTuple):
@@ -108,11 +111,13 @@ class Record(NamedTuple):
 
 def end_line(key: str, ending: Ending) -> str:
     """Return the lines about the end of an attempt."""
-    status, at_us, cpu_us, max_rss_kb, leftovers, stuck = ending
-    line = f"end {key} {status} {at_us} {cpu_us} {max_rss_kb} .\n"
+    status, at_us, cpu_us, max_rss_kb, leftovers, stuck, gpu_peak_bytes = ending
+    lines = f"end {key} {status} {at_us} {cpu_us} {max_rss_kb} .\n"
     if leftovers or stuck:
-        return f"{line}left {key} {_word(leftovers)} {_word(stuck)} .\n"
-    return line
+        lines += f"left {key} {_word(leftovers)} {_word(stuck)} .\n"
+    if gpu_peak_bytes:
+        lines += f"peak {key} {gpu_peak_bytes} .\n"
+    return lines
 
 
 def exit_line(key: str, ending: Ending) -> str:
@@ -318,11 +323,8 @@ def _read_words(words: list[str], records: dict[str, Record], boot: str | None) 
             record = record._replace(exit=_ending(figures))
         case ["end", _, *figures] if len(figures) == 4:
             record = record._replace(outcome=_ending(figures))
-        case ["left", _, names, pids] if isinstance(record.outcome, Ending):
-            left = tuple(map(str, json.loads(names)))
-            stuck = tuple(map(int, json.loads(pids)))
-            outcome = record.outcome._replace(leftovers=left, stuck=stuck)
-            record = record._replace(outcome=outcome)
+        case ["left" | "peak", _, *details] if isinstance(record.outcome, Ending):
+            record = record._replace(outcome=_with_details(record.outcome, details))
         case ["refuse", _, number, reason]:
             record = record._replace(outcome=Refusal(int(number), str(json.loads(reason))))
         case ["lose", _, reason]:
@@ -333,6 +335,17 @@ def _read_words(words: list[str], records: dict[str, Record], boot: str | None) 
         case _:
             return
     records[key] = record
+
+
+def _with_details(ending: Ending, details: list[str]) -> Ending:
+    """Add the fields of a `left` or `peak` line to an ending."""
+    match details:
+        case [names, pids]:
+            left = tuple(map(str, json.loads(names)))
+            return ending._replace(leftovers=left, stuck=tuple(map(int, json.loads(pids))))
+        case [gpu_peak_bytes]:
+            return ending._replace(gpu_peak_bytes=int(gpu_peak_bytes))
+    return ending
 
 
 def _ending(figures: list[str]) -> Ending:

@@ -60,6 +60,10 @@ class Reaper(abc.ABC):
         """Record the end of an attempt of which no process is left."""
 
     @abc.abstractmethod
+    def read_gpu_peak(self, attempt: Attempt) -> int:
+        """Return the most GPU memory that an ended attempt used, by its own report; 0 if there is none."""
+
+    @abc.abstractmethod
     def record_exit(self, key: str, ending: Ending) -> None:
         """Record the end of an attempt's first process, while others of its processes run."""
 
@@ -131,6 +135,7 @@ class Reaper(abc.ABC):
                     failpoints.reach("supervisor-reaped")
                 cpu_us = int((usage.ru_utime + usage.ru_stime) * 1e6)
                 ending = Ending(status, time.time_ns() // 1000, cpu_us, usage.ru_maxrss)
+                ending = ending._replace(gpu_peak_bytes=self.read_gpu_peak(attempt))
                 if self.leftovers.are_possible(attempt.key):
                     unsure.append((attempt, ending, pid))
                     continue

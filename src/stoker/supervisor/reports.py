@@ -54,7 +54,7 @@ def placed(key: str, place: str) -> str:
 
 def ended(key: str, ending: Ending) -> str:
     """The attempt has ended."""
-    if ending.leftovers or ending.stuck:
+    if ending.leftovers or ending.stuck or ending.gpu_peak_bytes:
         return json.dumps(("ended", key, *ending))
     status, at_us, cpu_us, max_rss_kb, *_rest = ending
     return f'["ended","{key}",{status},{at_us},{cpu_us},{max_rss_kb}]'

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import array
 import contextlib
-import enum
 import os
 import select
-import signal
 import socket
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from stoker.supervisor import process_tree, reports
+from stoker.supervisor.job_reports import JobReports
 from stoker.supervisor.signals import RESET_SIGNALS
 from stoker.supervisor.slot_queues import Attempt, AttemptContext
+from stoker.supervisor.warm_worker import NoWarmStartError, WarmWorker, WorkerState
 from stoker.warm import messages
 from stoker.warm.messages import ForkJob, Prepare, Ready, Unfit
 
@@ -36,8 +35,6 @@ _UNFIT_FOR_S = 600.0
 _MAX_LOST = 3  # workers for one key in a row that were lost before they forked a job
 _MAX_LEFT_OUT = 8  # packages; with more, something else is wrong
 _MAX_WORKERS = 4
-_WORTH = 0.25  # of a worker's imports: if its forks import for longer themselves, it is replaced
-_FORK_TIMEOUT_S = 10.0
 _MAX_READY_BYTES = 16 * messages.MAX_BYTES
 _ARGV_ROOM_BYTES = 2048  # for the arguments of a job, as other processes see them
 _MARK_ROOM_BYTES = 512  # for the variables that other processes must see, beside the cookie
@@ -49,85 +46,11 @@ _IRRELEVANT = frozenset(
 )
 
 
-class NoWarmStartError(Exception):
-    """An attempt cannot be forked, for the reason given; no process of it runs."""
-
-
-class WorkerState(enum.Enum):
-    """How far a worker has come."""
-
-    IMPORTING = enum.auto()
-    READY = enum.auto()
-    HAS_FORKED = enum.auto()
-
-
 class LeftOut(NamedTuple):
     """Packages that workers of a key do not import, and why the first of them is left out."""
 
     packages: list[str]
     reason: str
-
-
-class Worker:
-    """A process that imports modules and then forks jobs, with the attempts that wait for it."""
-
-    def __init__(
-        self, pid: int, connection: socket.socket, env: dict[bytes, bytes], used_at: float
-    ) -> None:
-        self.pid = pid
-        self.connection = connection
-        self.env = env
-        self.used_at = used_at
-        self.state = WorkerState.IMPORTING
-        self.started_at = used_at
-        self.import_s = 0.0
-        self.learned: str | None = None  # the file of which it has made the imports
-        self.modules: list[str] = []
-        self.stamps: list[FileStamp] = []
-        self.waiting: list[Attempt] = []
-
-    @property
-    def can_fork(self) -> bool:
-        """Whether its imports are done."""
-        return self.state is not WorkerState.IMPORTING
-
-    def lacks(self, learned: str | None) -> bool:
-        """Whether a run has learned of imports that take longer than those of a new worker are worth."""
-        if learned is None or learned == self.learned:
-            return False
-        self.learned = learned
-        late = messages.read_learned(learned)
-        return bool(late["modules"]) and (
-            not self.modules or late["seconds"] > _WORTH * self.import_s
-        )
-
-    def is_outdated(self) -> bool:
-        """Whether a file that it has imported has changed since."""
-        return any(messages.stamp_file(stamp[0]) != stamp for stamp in self.stamps)
-
-    def fork(self, order: ForkJob, fds: list[int]) -> int:
-        """Fork a job and return its pid. After a NoWarmStartError there is no job and none will come."""
-        ours, theirs = socket.socketpair()
-        with ours:
-            ours.settimeout(_FORK_TIMEOUT_S)
-            try:
-                with theirs:
-                    passed = array.array("i", [theirs.fileno(), *fds])
-                    rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, passed)]
-                    self.connection.sendmsg([messages.encode(order)], rights)
-                pid = ours.recv(32)
-                if pid:
-                    ours.send(messages.START)
-                    return int(pid)
-            except OSError as error:
-                raise NoWarmStartError(f"its warm worker does not answer ({error})") from error
-        raise NoWarmStartError("its warm worker was killed")
-
-    def end(self) -> None:
-        """Kill the worker; jobs that it has forked go on."""
-        self.connection.close()
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self.pid, signal.SIGKILL)
 
 
 Key = tuple[object, ...]
@@ -137,6 +60,8 @@ class WorkerPool:
     """All workers of a supervisor, each for the attempts of one interpreter, environment and list of modules.
 
     `report` sends a report to the client, and `resume` starts an attempt that has waited for its worker.
+    When a running attempt has learned of imports that its worker lacks, a successor of the worker makes them;
+    the worker serves until the successor is ready.
     """
 
     def __init__(
@@ -155,11 +80,19 @@ class WorkerPool:
         self._poll = poll
         self._report = report
         self._resume = resume
-        self._workers: dict[Key, Worker] = {}
+        self._workers: dict[Key, WarmWorker] = {}
+        self._successors: dict[Key, WarmWorker] = {}
+        self.job_reports = JobReports()
+        self._learners: dict[str, Attempt] = {}  # running attempts that report what they import
+        self._reports: dict[str, FileStamp] = {}  # their files, as they were last seen
         self._unfit: dict[Key, tuple[str, float]] = {}
         self._lost: dict[Key, int] = {}
         self._left_out: dict[Key, LeftOut] = {}
-        self.by_fd: dict[int, Key] = {}
+        self._by_fd: dict[int, tuple[Key, WarmWorker]] = {}
+
+    def __contains__(self, fd: int) -> bool:
+        """Whether a descriptor belongs to a worker."""
+        return fd in self._by_fd
 
     def must_wait(self, attempt: Attempt) -> bool:
         """Whether an attempt has to wait until its worker is ready or gone; then `resume` is called."""
@@ -168,6 +101,10 @@ class WorkerPool:
             return False
         worker = self._workers.get(key)
         assert attempt.warm is not None
+        successor = self._successors.get(key)
+        if successor is not None and (worker is None or attempt.warm.learned is not None):
+            successor.waiting.append(attempt)
+            return True
         if worker is not None and worker.can_fork and worker.lacks(attempt.warm.learned):
             self._end_worker(key)
             worker = None
@@ -180,7 +117,7 @@ class WorkerPool:
             worker = None
         if worker is None:
             try:
-                worker = self._start(key, attempt)
+                worker = self._workers[key] = self._start(key, attempt)
             except OSError as error:
                 self._unfit[key] = (f"no warm worker could be started ({error})", self._clock())
                 return False
@@ -211,12 +148,16 @@ class WorkerPool:
             variables=_text(item for item in env.items() if worker.env.get(item[0]) != item[1]),
             unset=[os.fsdecode(name) for name in worker.env.keys() - env.keys()],
             shown=_text((name, env[name]) for name in shown if name in env),
+            report=self.job_reports.open(attempt.key),
         )
         try:
             pid = worker.fork(order, [*((log_fd, log_fd) if log_fd >= 0 else (1, 2)), *leases])
         except NoWarmStartError:
+            self.job_reports.take(attempt.key)
             self._end_worker(key)
             raise
+        if warm.learn is not None:
+            self._learners[attempt.key] = attempt
         worker.state = WorkerState.HAS_FORKED
         self._lost.pop(key, None)
         if key in self._left_out:
@@ -225,7 +166,7 @@ class WorkerPool:
 
     def revoke(self, key: str) -> Attempt | None:
         """Remove an attempt that waits for its worker, and return it."""
-        for worker in self._workers.values():
+        for worker in self._all():
             for attempt in worker.waiting:
                 if attempt.key == key:
                     worker.waiting.remove(attempt)
@@ -234,23 +175,21 @@ class WorkerPool:
 
     def forget_waiting(self) -> None:
         """Remove all attempts that wait for a worker."""
-        for worker in self._workers.values():
+        for worker in self._all():
             worker.waiting.clear()
 
     def receive(self, fd: int) -> None:
         """Handle a worker's message or end, and resume the attempts that wait for it."""
-        key = self.by_fd[fd]
-        worker = self._workers[key]
+        key, worker = self._by_fd[fd]
         try:
             packet = worker.connection.recv(_MAX_READY_BYTES)
         except OSError:
             packet = b""
         message = messages.decode(packet) if packet else None
         if isinstance(message, Ready):
-            worker.state = WorkerState.READY
-            worker.modules, worker.stamps = message.modules, message.stamps
-            worker.import_s = self._clock() - worker.started_at
-            self._report_worker(key, worker)
+            self._on_ready(key, worker, message)
+        elif self._successors.get(key) is worker:
+            self._on_failed_successor(key, worker, message)
         else:
             if isinstance(message, Unfit):
                 self._note_unfit(key, message)
@@ -260,6 +199,75 @@ class WorkerPool:
         waiting, worker.waiting = worker.waiting, []
         for attempt in waiting:
             self._resume(attempt)
+
+    def review(self) -> None:
+        """Renew the workers of running attempts that have reported what they import."""
+        for attempt in list(self._learners.values()):
+            assert attempt.warm is not None
+            learn = attempt.warm.learn or ""
+            stamp = messages.stamp_file(learn)
+            if stamp is not None and stamp != self._reports.get(learn):
+                self._reports[learn] = stamp
+                self._renew(attempt)
+
+    def forget(self, key: str) -> None:
+        """Forget an attempt that has ended."""
+        if self._learners.pop(key, None) is not None and not self._learners:
+            self._reports.clear()
+
+    def _on_ready(self, key: Key, worker: WarmWorker, message: Ready) -> None:
+        worker.state = WorkerState.READY
+        worker.modules, worker.stamps = message.modules, message.stamps
+        worker.import_s = self._clock() - worker.started_at
+        if self._successors.get(key) is worker:
+            del self._successors[key]
+            left_out = self._left_out.get(key)
+            if left_out is not None and left_out.packages == [messages.LATE]:
+                del self._left_out[key]  # a run has shown them
+            if key in self._workers:
+                self._end_worker(key)
+            self._workers[key] = worker
+        self._report_worker(key, worker)
+
+    def _on_failed_successor(self, key: Key, worker: WarmWorker, message: object) -> None:
+        """Try again without the packages that are to blame; otherwise the present worker stays."""
+        waiting, worker.waiting = worker.waiting, []
+        self._close_worker(self._successors.pop(key))
+        if isinstance(message, Unfit) and self._leave_out(key, message):
+            self._start_successor(key, worker.asked_by)
+        if key in self._successors:
+            self._successors[key].waiting = waiting
+        else:
+            worker.waiting = waiting
+
+    def _renew(self, attempt: Attempt) -> None:
+        """Start a successor of an attempt's worker, if the attempt has learned of imports worth that."""
+        assert attempt.warm is not None
+        key, learned = _key_of(attempt), attempt.warm.learn
+        worker, successor = self._workers.get(key), self._successors.get(key)
+        if worker is None or not worker.can_fork or self._why_unfit(key) is not None:
+            return  # the next worker will have them
+        waiting: list[Attempt] = []
+        if successor is not None:
+            if not successor.lacks(learned):
+                return
+            waiting = successor.waiting
+            self._close_worker(self._successors.pop(key))
+        elif not worker.lacks(learned):
+            return
+        self._start_successor(key, attempt._replace(warm=attempt.warm._replace(learned=learned)))
+        if key in self._successors:
+            self._successors[key].waiting = waiting
+            return
+        for each in waiting:
+            self._resume(each)
+
+    def _start_successor(self, key: Key, attempt: Attempt) -> None:
+        with contextlib.suppress(OSError):  # the worker stays
+            self._successors[key] = self._start(key, attempt)
+
+    def _all(self) -> list[WarmWorker]:
+        return [*self._workers.values(), *self._successors.values()]
 
     def report_all(self) -> None:
         """Report to a new client which workers there are."""
@@ -271,20 +279,29 @@ class WorkerPool:
         """End all workers."""
         for key in list(self._workers):
             self._end_worker(key)
+        for key in list(self._successors):
+            self._close_worker(self._successors.pop(key))
+        self._learners.clear()
+        self.job_reports.close()
 
-    def _report_worker(self, key: Key, worker: Worker) -> None:
+    def _report_worker(self, key: Key, worker: WarmWorker) -> None:
         left_out = self._left_out.get(key)
         reason = "" if left_out is None else left_out.reason
         self._report(reports.warmed(worker.pid, worker.modules, reason))
 
     def _note_unfit(self, key: Key, message: Unfit) -> None:
         """Leave out the packages after whose import no job can be forked; else give up for a while."""
+        if not self._leave_out(key, message):
+            self._unfit[key] = (message.reason, self._clock())
+
+    def _leave_out(self, key: Key, message: Unfit) -> bool:
+        """Leave out further packages from now on; False if there are none, or too many."""
         known = self._left_out.get(key, LeftOut([], message.reason))
         packages = [*dict.fromkeys([*known.packages, *message.culprits])]
-        if len(known.packages) < len(packages) <= _MAX_LEFT_OUT:
-            self._left_out[key] = LeftOut(packages, known.reason)
-        else:
-            self._unfit[key] = (message.reason, self._clock())
+        if not len(known.packages) < len(packages) <= _MAX_LEFT_OUT:
+            return False
+        self._left_out[key] = LeftOut(packages, known.reason)
+        return True
 
     def _why_unfit(self, key: Key) -> str | None:
         """Return why no job can be forked for a key. Forgets the reason after a while: users fix things."""
@@ -306,7 +323,7 @@ class WorkerPool:
         else:
             self._unfit[key] = (reason, self._clock())
 
-    def _start(self, key: Key, attempt: Attempt) -> Worker:
+    def _start(self, key: Key, attempt: Attempt) -> WarmWorker:
         warm, context = attempt.warm, attempt.context
         assert warm is not None
         self._make_room()
@@ -335,25 +352,27 @@ class WorkerPool:
         without = self._left_out[key].packages if key in self._left_out else []
         ours.send(messages.encode(Prepare(warm, self._idle_s, process_tree.MARKER, without)))
         ours.setblocking(False)
-        worker = self._workers[key] = Worker(pid, ours, env, self._clock())
-        worker.learned = warm.learned
-        self.by_fd[ours.fileno()] = key
+        worker = WarmWorker(pid, attempt, ours, env, self._clock())
+        worker.take_learned(warm.learned)
+        self._by_fd[ours.fileno()] = (key, worker)
         self._poll.register(ours.fileno(), select.EPOLLIN)
         return worker
 
     def _make_room(self) -> None:
         """End the workers that were used longest ago, until there is room for one more."""
-        while len(self._workers) >= _MAX_WORKERS:
+        while len(self._all()) >= _MAX_WORKERS:
             idle = [(each.used_at, key) for key, each in self._workers.items() if each.can_fork]
             if not idle:
                 return
             self._end_worker(min(idle, key=lambda item: item[0])[1])
 
     def _end_worker(self, key: Key) -> None:
-        worker = self._workers.pop(key)
+        self._close_worker(self._workers.pop(key))
+
+    def _close_worker(self, worker: WarmWorker) -> None:
         fd = worker.connection.fileno()
         self._poll.unregister(fd)
-        del self.by_fd[fd]
+        del self._by_fd[fd]
         worker.end()
         if worker.can_fork:
             self._report(reports.cooled(worker.pid))

@@ -12,7 +12,6 @@ import fcntl
 import gc
 import importlib.machinery
 import io
-import json
 import os
 import resource
 import signal
@@ -20,15 +19,16 @@ import socket
 import sys
 import time
 
-from .messages import START
+from .learning import JOB_VARIABLES, ChildSettings, find_learned, write_learned
+from .messages import START, encode_peak, read_learned
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import CodeType, FrameType, TracebackType
+    from types import CodeType, TracebackType
     from typing import Any, NoReturn
 
-    from .messages import ForkJob, Learned
+    from .messages import ForkJob
 
 _FIRST_LEASE_FD = 200
 _ALLOCATOR_VARIABLES = (
@@ -36,8 +36,6 @@ _ALLOCATOR_VARIABLES = (
     "PYTORCH_ALLOC_CONF",
 )  # torch reads the first set
 _WRITERS = (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom)
-# A worker has no value for these, so a change by an import does not count.
-_JOB_VARIABLES = ("CUDA_VISIBLE_DEVICES", "CUDA_MPS_PIPE_DIRECTORY")
 _FOLDER = os.path.dirname(__file__)
 _exit = ctypes.PyDLL(
     None
@@ -54,8 +52,8 @@ class Origin:
     """What a job inherits from its worker.
 
     `output` is what the imports have written, `changes` how they have changed the environment, `base` the
-    imported modules, and `show` sets the arguments and variables that other processes see. `restores` undo
-    in a job what the worker has set for its imports.
+    imported modules, `made` how many of them it was asked for, and `show` sets the arguments and variables
+    that other processes see. `restores` undo in a job what the worker has set for its imports.
     """
 
     def __init__(self, show: Callable[[list[str], dict[str, str]], None]) -> None:
@@ -63,6 +61,7 @@ class Origin:
         self.output = b""
         self.changes: dict[str, str | None] = {}
         self.base: set[str] = set()
+        self.made = 0
         self.restores: list[Callable[[], None]] = []
 
 
@@ -74,6 +73,7 @@ class Job:
         self._fds = fds
         self._origin = origin
         self._settings = ChildSettings()
+        self._supervisor = self._pid = 0
 
     def register(self, forker: int) -> None:
         """Become a child of the supervisor with the job's cookie, and wait for its answer; else end."""
@@ -85,6 +85,7 @@ class Job:
             _inherit_lease(fd)
         while os.getppid() == forker:
             os.sched_yield()
+        self._supervisor, self._pid = os.getppid(), os.getpid()
         with socket.socket(fileno=socket_fd) as handshake:
             handshake.send(b"%d" % os.getpid())
             if handshake.recv(1) != START:
@@ -111,7 +112,7 @@ class Job:
         sys.orig_argv = words
         _renew_main()
         if order.request.learn is not None:
-            self._settings.watch()
+            self._settings.watch(lambda: self._learn(is_partial=True))
         try:
             if words[at] == "-m":
                 _run_module(words[at + 1], words[at + 2 :])
@@ -134,6 +135,7 @@ class Job:
         threading = sys.modules.get("threading")
         if threading is not None:
             threading._shutdown()
+        self._report_gpu_memory()
         atexit._run_exitfuncs()
         for name in sys.modules.keys() - self._origin.base:
             del sys.modules[name]
@@ -147,80 +149,34 @@ class Job:
             return
         _exit(status)
 
-    def _learn(self) -> None:
-        if self._order.request.learn is not None:
-            _learn(self._order.request.learn, self._origin.base, self._settings)
+    def _report_gpu_memory(self) -> None:
+        """Write the most GPU memory that torch has reserved, if the job has used torch with CUDA."""
+        if not self._order.report or "torch.cuda" not in sys.modules or os.getpid() != self._pid:
+            return
+        content = encode_peak(_peak_gpu_memory())
+        with contextlib.suppress(OSError):
+            if content:
+                fd = os.open(self._order.report, os.O_WRONLY | os.O_CLOEXEC)
+                try:
+                    os.write(fd, content)
+                finally:
+                    os.close(fd)
 
-
-class ChildSettings:
-    """The first variable that a job sets itself, and the modules that were imported before.
-
-    Modules that are imported later may read the variable; in a worker they would read it too early.
-    `import_s` is the time that the job has spent on imports.
-    """
-
-    def __init__(self) -> None:
-        self.name: str | None = None
-        self.before: set[str] = set()
-        self.import_s = 0.0
-
-    def watch(self) -> None:
-        """Watch until a variable is set. Every change of `os.environ` calls one of these two functions."""
-        put, unset = os.putenv, os.unsetenv
-
-        def note(name: Any, value: Any = None) -> None:
-            shown = os.fsdecode(name)
-            wanted = None if value is None else os.fsdecode(value)
-            if os.environ.get(shown) != wanted and not _is_importing(sys._getframe(2)):
-                self.name, self.before = shown, set(sys.modules)
-                os.putenv, os.unsetenv = put, unset
-
-        def putenv(name: Any, value: Any) -> None:
-            note(name, value)
-            put(name, value)
-
-        def unsetenv(name: Any) -> None:
-            note(name)
-            unset(name)
-
-        os.putenv, os.unsetenv = putenv, unsetenv
-        self._time_imports()
-
-    def _time_imports(self) -> None:
-        """Add up the time of all imports of modules in source files, nested ones once."""
-        loader: Any = importlib.machinery.SourceFileLoader
-        execute = loader.exec_module
-        depth = 0
-
-        def exec_module(itself: object, module: object) -> None:
-            nonlocal depth
-            began, depth = time.monotonic(), depth + 1
-            try:
-                execute(itself, module)
-            finally:
-                depth -= 1
-                if not depth:
-                    self.import_s += time.monotonic() - began
-
-        loader.exec_module = exec_module
-
-
-def _is_importing(frame: FrameType | None) -> bool:
-    """Whether an installed module is being imported: it would do the same in a worker."""
-    while frame is not None:
-        path = frame.f_code.co_filename
-        if path.startswith("<frozen importlib"):
-            return True
-        if not path.startswith("<frozen ") and not is_installed(path):
-            return False
-        frame = frame.f_back
-    return False
-
-
-def is_installed(path: str) -> bool:
-    """Whether a file belongs to the interpreter or to an installed package."""
-    library = os.path.dirname(os.__file__)
-    return "/site-packages/" in path or "/dist-packages/" in path or path.startswith(f"{library}/")
+    def _learn(self, *, is_partial: bool = False) -> None:
+        """Write what the job has imported, and wake the supervisor: it looks for that at each such signal."""
+        request = self._order.request
+        if request.learn is None:
+            return
+        learned = find_learned(self._origin.base, self._origin.made, self._settings)
+        if isinstance(learned, dict):
+            known = read_learned(request.learned)
+            learned["partial"] = is_partial
+            learned["modules"] = [*dict.fromkeys([*known["modules"], *learned["modules"]])]
+            learned["seconds"] += known["seconds"]
+        elif is_partial:
+            return
+        if write_learned(request.learn, learned) and os.getppid() == self._supervisor:
+            os.kill(self._supervisor, signal.SIGCHLD)
 
 
 def _take_variables(given: dict[str, str], absent: list[str], own: dict[str, str | None]) -> None:
@@ -228,7 +184,7 @@ def _take_variables(given: dict[str, str], absent: list[str], own: dict[str, str
     for name in absent:
         os.environ.pop(name, None)
     for name, value in given.items():
-        if name not in own or name in _JOB_VARIABLES:
+        if name not in own or name in JOB_VARIABLES:
             os.environ[name] = value
 
 
@@ -294,6 +250,20 @@ def _cap_gpu_memory(share: float) -> None:
     os.environ[name or _ALLOCATOR_VARIABLES[0]] = f"{given}per_process_memory_fraction:{share:.4f}"
 
 
+def _peak_gpu_memory() -> int:
+    """Return the most memory that torch has reserved, on all devices; 0 without CUDA. Raises nothing.
+
+    Neither imports torch nor initialises CUDA.
+    """
+    try:
+        cuda: Any = sys.modules["torch.cuda"]
+        if not cuda.is_initialized():
+            return 0
+        return sum(int(cuda.max_memory_reserved(device)) for device in range(cuda.device_count()))
+    except BaseException:  # whatever a module of this name does
+        return 0
+
+
 def _renew_main() -> None:
     """Replace the module `__main__` by a fresh one."""
     old = sys.modules["__main__"]
@@ -354,34 +324,6 @@ def _run_cold(words: list[str]) -> NoReturn:
     for signum in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(signum, signal.SIG_DFL)
     os.execve(words[0], words, os.environ)  # noqa: S606 - no shell is wanted
-
-
-def _learn(path: str, base: set[str], settings: ChildSettings) -> None:
-    """Write the installed modules that a job has imported, in their order, for later jobs.
-
-    If the job set variables before most of its imports, write that as the reason to learn nothing.
-    """
-    names = []
-    for name, module in list(sys.modules.items()):
-        spec = getattr(module, "__spec__", None)
-        origin = getattr(spec, "origin", None)
-        if name not in base and isinstance(origin, str) and is_installed(origin):
-            names.append(name)
-    found: Learned = {"modules": names, "seconds": settings.import_s}
-    learned: Learned | str = found
-    if settings.name is not None:
-        early = [name for name in names if name in settings.before]
-        late = [name.partition(".")[0] for name in names if name not in settings.before]
-        found["modules"] = early
-        if len(late) > len(early):
-            most = max(dict.fromkeys(late), key=late.count)
-            learned = f"it sets {settings.name} before it imports {most}, which would not see it"
-    try:
-        with open(f"{path}.{os.getpid()}", "w", encoding="utf-8") as file:
-            json.dump(learned, file)
-        os.replace(f"{path}.{os.getpid()}", path)
-    except OSError:
-        return  # the next job will learn
 
 
 def _own_frames_removed(traceback: TracebackType | None) -> TracebackType | None:

@@ -13,7 +13,8 @@ import sys
 import time
 
 from .import_settings import end_pools
-from .messages import stamp_file
+from .late_imports import LateImports, reads_of_environment
+from .messages import LATE, stamp_file
 from .static_imports import StaticImports, load_part
 
 TYPE_CHECKING = False
@@ -105,16 +106,25 @@ class ImportWatch:
 class Imports:
     """The modules that a worker imports: the user's own list, and those that an earlier run imported.
 
-    `first` are those that the script makes first. `without` are packages that are left out of both.
+    `first` are those that the script makes first, and `late` those that it makes later. `without` are
+    packages that are left out of all but the user's list.
     """
 
     def __init__(
-        self, named: list[str], first: StaticImports, learned: list[str], without: list[str]
+        self,
+        named: list[str],
+        first: StaticImports,
+        learned: list[str],
+        without: list[str],
+        late: LateImports | None = None,
     ) -> None:
+        self._late = LateImports() if late is None or LATE in without else late
+        self.is_ahead = False  # whether it has imported ahead of the script
         self._named = named
         names = dict.fromkeys([*first.names, *learned])
-        self._learned = [name for name in names if name.partition(".")[0] not in without]
-        self._parts = [each for each in first.parts if each[0].partition(".")[0] not in without]
+        self._learned = [name for name in names if _top(name) not in without]
+        self._parts = [each for each in first.parts if _top(each[0]) not in without]
+        self._without = without
         self.watch = ImportWatch()
 
     def make(self) -> list[str]:
@@ -131,15 +141,33 @@ class Imports:
                 for part in _LATE.get(name, ()):
                     _import_if_there(part)
                 self._check(name, is_named=True)
-            slow = self._import_learned()
-            for module, part in self._parts:
-                load_part(module, part)
-                self._check(module, is_named=False)
+            took = self._import_all(self._learned, self._parts) + self._import_ahead()
+            slow = [name for s, name in sorted(took, reverse=True) if s >= _SLOW_IMPORT_S]
             return self._named + slow
 
-    def _import_learned(self) -> list[str]:
+    def _import_ahead(self) -> list[tuple[float, str]]:
+        """Import what the script imports late; raises UnfitError if the script could tell."""
+        skipped = {*sys.modules, *self._without}
+        names = [each for each in self._late.names if skipped.isdisjoint((each, _top(each)))]
+        parts = [each for each in self._late.parts if each[0] in names]
+        self.is_ahead = bool(names)
+        before = _count_output()
+        with reads_of_environment(self._late.variables) as read:
+            took = self._import_all(names, parts)
+        if read:
+            raise UnfitError(
+                f"import {names[0]}: it reads {min(read)}, which the script sets", (LATE,)
+            )
+        if _count_output() > before:
+            raise UnfitError(f"import {names[0]}: it writes to the output", (LATE,))
+        return took
+
+    def _import_all(
+        self, names: list[str], parts: list[tuple[str, str]]
+    ) -> list[tuple[float, str]]:
+        """Import modules and load their parts; return the time that each module took."""
         took = []
-        for name in self._learned:
+        for name in names:
             if name in sys.modules:
                 continue
             began = time.monotonic()
@@ -148,7 +176,10 @@ class Imports:
                 _import_if_there(part)
             took.append((time.monotonic() - began, name))
             self._check(name, is_named=False)
-        return [name for s, name in sorted(took, reverse=True) if s >= _SLOW_IMPORT_S]
+        for module, part in parts:
+            load_part(module, part)
+            self._check(module, is_named=False)
+        return took
 
     def _check(self, name: str, *, is_named: bool) -> None:
         """Raise UnfitError if a fork would lack something that the last import has made."""
@@ -156,11 +187,23 @@ class Imports:
         if reason is None:
             self.watch.thread_starters = ()
             return
-        package = name.partition(".")[0]
+        package = _top(name)
         culprits = self.watch.thread_starters or (package,)
         if is_named:
             raise UnfitError(f"import {name}: it {reason}")
         raise UnfitError(f"import {culprits[0]}: it {reason}", (*culprits, package))
+
+
+def _count_output() -> int:
+    """Return how many bytes the imports have written: stdout and stderr of a worker are one file."""
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            stream.flush()
+    return os.fstat(1).st_size
+
+
+def _top(name: str) -> str:
+    return name.partition(".")[0]
 
 
 def _why_no_fork() -> str | None:
@@ -217,7 +260,7 @@ def _import_learned(name: str) -> None:
 
     Raises UnfitError if its package fails: what is left of it might break the import of a job.
     """
-    package = name.partition(".")[0]
+    package = _top(name)
     try:
         importlib.import_module(name)
     except BaseException as error:

@@ -18,16 +18,25 @@ if TYPE_CHECKING:
     FileStamp = tuple[str, int, int]  # path, time of the last change in ns, size
 
     class Learned(TypedDict):
-        """Modules that a run imported besides those of its worker, and the time that took."""
+        """Modules that a run imported besides those of its worker, and the time that took.
 
+        `partial`: the run goes on, and may import more.
+        """
+
+        partial: bool
         modules: list[str]
         seconds: float
 
 
 MAX_BYTES = 1 << 18
 """The longest packet that a worker receives."""
+REPORT_BYTES = 24
+"""The size of a job's report."""
+_MAX_PEAK_BYTES = 1 << 50
 START = b"!"
 """The supervisor's answer to a forked job that has sent its pid: from here on the job runs."""
+LATE = "late imports"
+"""Instead of the name of a package that a worker leaves out: all that the script imports late."""
 
 
 class ForkRequest(NamedTuple):
@@ -35,7 +44,8 @@ class ForkRequest(NamedTuple):
 
     `words[script_at]` is the script, -m or -c; before it are the interpreter and its options. Imports search
     `path` first. `learned` is a file with the names of further modules, which may be missing. A job
-    writes the names of the modules that it imported to the file `learn`.
+    writes the names of the modules that it imported to the file `learn`. Both are the same file after a run
+    that has not told all.
     """
 
     words: list[str]
@@ -69,7 +79,8 @@ class ForkJob(NamedTuple):
     """Fork one job. Descriptors come with the packet: the handshake socket, two outputs, leases.
 
     `cold` is the command that runs the same job without a fork. `shown` are the variables that other
-    processes must see in /proc.
+    processes must see in /proc. At its end, the job writes the GPU memory that it used to the file `report`,
+    as `encode_peak` does; without a name it does not.
     """
 
     request: ForkRequest
@@ -78,6 +89,7 @@ class ForkJob(NamedTuple):
     variables: dict[str, str]
     unset: list[str]
     shown: dict[str, str]
+    report: str = ""
 
 
 class Ready(NamedTuple):
@@ -108,14 +120,15 @@ _WORDS = {kind: word for word, kind in _KINDS.items()}
 
 def read_learned(path: str | None) -> Learned:
     """Return what an earlier run has learned; nothing if the file is missing or damaged."""
-    nothing: Learned = {"modules": [], "seconds": 0.0}
+    nothing: Learned = {"partial": False, "modules": [], "seconds": 0.0}
     try:
         with open(path or "", encoding="utf-8") as file:
             found = json.load(file)
         modules, seconds = [str(name) for name in found["modules"]], float(found["seconds"])
+        is_partial = bool(found.get("partial"))
     except (OSError, ValueError, TypeError, KeyError):
         return nothing
-    return {"modules": modules, "seconds": seconds}
+    return {"partial": is_partial, "modules": modules, "seconds": seconds}
 
 
 def encode(message: Message) -> bytes:
@@ -131,6 +144,20 @@ def decode(packet: bytes) -> Message:
     elif word == "ready":
         fields[1] = [tuple(stamp) for stamp in fields[1]]
     return _KINDS[word](*fields)
+
+
+def encode_peak(peak_bytes: int) -> bytes:
+    """Return the content of a job's report; nothing for a figure that can be none."""
+    return b"%d" % peak_bytes if 0 < peak_bytes < _MAX_PEAK_BYTES else b""
+
+
+def decode_peak(content: bytes) -> int:
+    """Return the figure of a job's report; 0 if there is none. The report may be anything."""
+    digits = content.rstrip(b"\0")
+    if not digits.isdigit() or len(digits) > REPORT_BYTES:
+        return 0
+    peak_bytes = int(digits)
+    return peak_bytes if peak_bytes < _MAX_PEAK_BYTES else 0
 
 
 def stamp_file(path: str) -> FileStamp | None:

@@ -12,7 +12,8 @@ import importlib.util
 import os
 import sys
 
-from .child import is_installed
+from .learning import is_installed
+from .program_scan import find_used_parts, is_for_type_checkers
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def find_static_imports(script: str) -> StaticImports:
     aliases: dict[str, str] = {}
     parts: dict[tuple[str, str], None] = {}
     for statement in _first_imports(tree.body):
-        if not all(_is_package(module, folder) for module in _modules_of(statement)):
+        if not all(is_package(module, folder) for module in _modules_of(statement)):
             break  # the user's own module may change what a later import does
         if isinstance(statement, ast.ImportFrom):
             module = str(statement.module)
@@ -65,7 +66,7 @@ def find_static_imports(script: str) -> StaticImports:
             names[each.name] = None
             bound = each.name if each.asname else each.name.partition(".")[0]
             aliases[each.asname or bound] = bound
-    parts.update(dict.fromkeys(_used_parts(tree, aliases)))
+    parts.update(dict.fromkeys(find_used_parts(tree, aliases)))
     return StaticImports(list(names), [(module, part) for module, part in parts if part != "*"])
 
 
@@ -96,32 +97,18 @@ def _is_harmless(statement: ast.stmt) -> bool:
     if isinstance(statement, ast.Expr):
         return isinstance(statement.value, ast.Constant)
     if isinstance(statement, ast.If):
-        return _is_for_type_checkers(statement.test)
+        return is_for_type_checkers(statement.test)
     if isinstance(statement, ast.Assign):
         is_named = all(isinstance(target, ast.Name) for target in statement.targets)
         return is_named and _is_plain(statement.value)
     return False
 
 
-def _is_for_type_checkers(test: ast.expr) -> bool:
-    name = test.attr if isinstance(test, ast.Attribute) else getattr(test, "id", None)
-    return name == "TYPE_CHECKING"
-
-
 def _is_plain(value: ast.expr) -> bool:
     return not any(isinstance(node, (ast.Call, ast.Await, ast.Yield)) for node in ast.walk(value))
 
 
-def _used_parts(tree: ast.Module, aliases: dict[str, str]) -> Iterator[tuple[str, str]]:
-    """Return the names that the script takes from imported modules anywhere: `transformers.GPT2Config`."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-            module = aliases.get(node.value.id)
-            if module is not None:
-                yield module, node.attr
-
-
-def _is_package(name: str, folder: str) -> bool:
+def is_package(name: str, folder: str) -> bool:
     """Whether a module is installed. A module in the script's folder is the user's own."""
     top = name.partition(".")[0]
     if not top or os.path.exists(f"{folder}/{top}.py") or os.path.isdir(f"{folder}/{top}"):

@@ -18,9 +18,11 @@ import signal
 import socket
 import sys
 
-from .child import Job, Origin, end_interpreter, is_installed
+from .child import Job, Origin, end_interpreter
 from .import_settings import find_restores, quiet_imports
 from .imports import Imports, UnfitError
+from .late_imports import LateImports, find_late_imports
+from .learning import is_installed
 from .messages import (
     MAX_BYTES,
     ForkJob,
@@ -43,6 +45,17 @@ _MAX_FDS = 64
 # Addresses of the arguments and the environment: fields of /proc/PID/stat after the name.
 _ARG_START, _ARG_END, _ENV_START = 45, 46, 47
 _PR_SET_PDEATHSIG = 1
+_PARTS = (
+    "child",
+    "import_settings",
+    "imports",
+    "late_imports",
+    "learning",
+    "messages",
+    "program_scan",
+    "static_imports",
+    "worker",
+)
 _prctl = ctypes.CDLL(None).prctl  # looked up once, for all forks
 
 
@@ -98,12 +111,14 @@ class Worker:
         assert isinstance(order, Prepare)
         request = order.request
         self._idle_s = order.idle_s
-        first = StaticImports([], [])
+        first, late = StaticImports([], []), LateImports()
         if request.learned or request.learn:
-            first = find_static_imports(os.path.join(request.path, request.script_name))
+            script = os.path.join(request.path, request.script_name)
+            first, late = find_static_imports(script), find_late_imports(script)
         learned = read_learned(request.learned)["modules"]
         _take_path(request.path)
-        self._imports = Imports(request.modules, first, learned, order.without)
+        self._imports = Imports(request.modules, first, learned, order.without, late)
+        self._stamps = late.stamps
         self._image = ProcImage(order.mark.encode())
         self._image.show(["stoker: warm worker", *request.modules[:8]])
         self._origin = Origin(self._image.show)
@@ -116,6 +131,7 @@ class Worker:
         output = os.memfd_create("imports")
         for fd in (1, 2):
             os.dup2(output, fd)
+        before = len(sys.modules)
         gc.disable()  # imports leave little garbage, and collecting it takes a fifth of their time
         with quiet_imports():
             kept = self._imports.make()
@@ -137,7 +153,9 @@ class Worker:
         gc.freeze()
         gc.enable()
         self._origin.base = set(sys.modules)
-        packet = encode(Ready(kept, _stamps(self._imports.watch.stamps)))
+        self._origin.made = len(sys.modules) - before
+        own = self._stamps if self._imports.is_ahead else []
+        packet = encode(Ready(kept, _stamps(self._imports.watch.stamps) + own))
         self._line.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2 * len(packet) + MAX_BYTES)
         self._line.send(packet)
 
@@ -246,7 +264,7 @@ def main() -> None:
     if job is None:
         os._exit(0)  # without exit handlers: those belong to jobs
     # By their names: a search through all modules would touch, and so copy, their memory.
-    for part in ("child", "import_settings", "imports", "messages", "static_imports", "worker"):
+    for part in _PARTS:
         del sys.modules[f"{__package__}.{part}"]
     del sys.modules[str(__package__)]
     end_interpreter(job)

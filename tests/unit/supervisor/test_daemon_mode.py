@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from stoker.supervisor import process_tree
 from stoker.supervisor.daemon_mode import ClientState, DaemonSupervisor
 from stoker.supervisor.journal import Ending, Loss, Record, Refusal, read_journal
 from stoker.supervisor.messages import ORDERS, Acknowledge, OpenJournal, Sync
@@ -16,8 +17,10 @@ ENDING = Ending(256, 1700000000250000, 750000, 2048)
 
 
 @pytest.fixture
-def supervisor(tmp_path: Path) -> Iterator[DaemonSupervisor]:
+def supervisor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DaemonSupervisor]:
     """A supervisor in this process, which gets its own signals back afterwards."""
+    # Other tests may have left children of this process, like a server that forks verbs: they are no jobs.
+    monkeypatch.setattr(process_tree, "living_children", set)
     handler = signal.getsignal(signal.SIGCHLD)
     supervisor = DaemonSupervisor("test", "boot")
     supervisor.journal.claim(str(tmp_path / "journal"))

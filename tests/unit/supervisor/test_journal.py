@@ -350,6 +350,11 @@ def test_what_was_left_of_an_attempt_is_read_back(path: str) -> None:
     assert read_journal(path)["1.1"].outcome == ending
 
 
+def test_the_reported_memory_of_an_attempt_is_read_back(path: str) -> None:
+    record = Record(1, 2, ENDING._replace(gpu_peak_bytes=3 << 30, stuck=(7,)), 3, 4, boot=BOOT_ID)
+    assert told(path, BOOT + record.lines("1.1"))["1.1"] == record
+
+
 def test_an_end_with_a_torn_list_of_leftovers_counts(path: str) -> None:
     ending = ENDING._replace(leftovers=("python",))
     lines = Record(outcome=ending).lines("1.1")

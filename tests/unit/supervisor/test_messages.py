@@ -176,7 +176,14 @@ def test_the_report_of_a_start_is_read_as_it_was_written() -> None:
     assert later == Started("1.1", 7, 8, 9.5, None, "0")
 
 
-@pytest.mark.parametrize("ending", [Ending(256, 1, 2, 3), Ending(0, 1, 2, 3, ('a "b"',), (7, 8))])
+@pytest.mark.parametrize(
+    "ending",
+    [
+        Ending(256, 1, 2, 3),
+        Ending(0, 1, 2, 3, ('a "b"',), (7, 8)),
+        Ending(0, 1, 2, 3, gpu_peak_bytes=4),
+    ],
+)
 def test_the_report_of_an_end_is_read_as_it_was_written(ending: Ending) -> None:
     assert REPLIES.decode(reports.ended("1.1", ending)) == Ended("1.1", **ending._asdict())
     assert Ended.__struct_fields__ == ("key", *Ending._fields)

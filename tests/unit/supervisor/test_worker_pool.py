@@ -13,7 +13,8 @@ import pytest
 
 from patience import PATIENCE_S
 from stoker.supervisor.slot_queues import Attempt, AttemptContext, SlotQueue
-from stoker.supervisor.worker_pool import NoWarmStartError, WorkerPool
+from stoker.supervisor.warm_worker import NoWarmStartError
+from stoker.supervisor.worker_pool import WorkerPool
 from stoker.warm.messages import ForkRequest
 
 COOKIE_BYTES = 64

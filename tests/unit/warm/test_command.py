@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 from pathlib import Path
@@ -89,6 +90,22 @@ class TestAuto:
 
         assert not isinstance(second, str)
         assert (second.learn, second.learned, second.modules) == (None, first.learn, ["numpy"])
+
+    def test_goes_on_learning_after_a_run_that_has_not_told_all(self, tmp_path: Path) -> None:
+        (tmp_path / "train.py").touch()
+        words, folder = ["python", "train.py"], str(tmp_path / "learned")
+        first = make_warm(words, ["auto"], str(tmp_path), folder)
+        assert not isinstance(first, str)
+        assert first.learn is not None
+        for is_partial in (True, False):
+            known = {"partial": is_partial, "modules": ["csv"], "seconds": 1.0}
+            Path(first.learn).write_text(json.dumps(known))
+            found = make_warm(words, ["auto"], str(tmp_path), folder)
+            assert not isinstance(found, str)
+            assert (found.learned, found.learn) == (
+                first.learn,
+                first.learn if is_partial else None,
+            )
 
     def test_learns_again_for_a_changed_script_another_name_and_after_a_day(
         self, tmp_path: Path
