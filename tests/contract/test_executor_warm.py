@@ -62,6 +62,17 @@ def fake_torch(harness: Harness, **parts: str) -> None:
         (package / f"{name}.py").write_text(f"{text}\n")
 
 
+def use_fake_cuda(harness: Harness, reserved: str, *lines: str) -> Path:
+    """Launch a script with a torch that has these bytes reserved on two devices; returns its log."""
+    fake_torch(
+        harness,
+        cuda="used = False\ndef is_initialized(): return used\ndef device_count(): return 2\n"
+        f"def max_memory_reserved(device): return {reserved}",
+    )
+    text = "\n".join(["import sys, torch", *lines])
+    return launch(harness, "1.1", [script(harness, text)], "torch")
+
+
 def worker_of(harness: Harness) -> int:
     harness.until(lambda: harness.of(Warmed))
     return harness.of(Warmed)[-1].pid
@@ -429,6 +440,42 @@ class TestAWorker:
         launch(real, "1.1", [script(real, "import csv\nraise ValueError")], "auto", learned=folder)
         assert real.ended("1.1").status == 1 << 8
         assert list(folder.iterdir()) == []
+
+
+class TestGpuMemory:
+    def test_is_reported_by_a_job_that_has_used_torch_with_cuda(self, real: Harness) -> None:
+        use_fake_cuda(real, "[3 << 30, 5][device]", "torch.cuda.used = True")
+        assert real.ended("1.1").gpu_peak_bytes == (3 << 30) + 5
+
+    def test_is_reported_by_a_job_that_fails_too(self, real: Harness) -> None:
+        use_fake_cuda(real, "4 << 30", "torch.cuda.used = True", "sys.exit(3)")
+        ended = real.ended("1.1")
+        assert (ended.status, ended.gpu_peak_bytes) == (3 << 8, 8 << 30)
+
+    def test_is_not_reported_without_cuda(self, real: Harness) -> None:
+        log = use_fake_cuda(real, "print('asked') or 1")
+        ended = real.ended("1.1")
+        assert (ended.status, ended.gpu_peak_bytes, log.read_text()) == (0, 0, "")
+
+    def test_is_not_reported_without_torch(self, real: Harness) -> None:
+        (real.work / "torch.py").write_text("print('imported')\n")
+        log = launch(real, "1.1", [script(real, "import json")], "json")
+        ended = real.ended("1.1")
+        assert (ended.status, ended.gpu_peak_bytes, log.read_text()) == (0, 0, "")
+
+    @pytest.mark.parametrize(
+        "reserved",
+        ["-5", "1 << 60", "float('nan')", "float('inf')", "'text'", "None", "sys.exit(7)", "1 / 0"],
+    )
+    def test_that_cannot_be_changes_nothing(self, real: Harness, reserved: str) -> None:
+        log = use_fake_cuda(real, reserved, "torch.cuda.used = True", "torch.cuda.sys = sys")
+        ended = real.ended("1.1")
+        assert (ended.status, ended.gpu_peak_bytes, log.read_text()) == (0, 0, "")
+
+    def test_of_processes_that_a_job_forks_is_not_its_own(self, real: Harness) -> None:
+        lines = ("import os", "torch.cuda.used = os.fork() == 0", "torch.cuda.used or os.wait()")
+        use_fake_cuda(real, "1 << 30", *lines)
+        assert real.ended("1.1").gpu_peak_bytes == 0
 
 
 class TestAfterADeath:

@@ -31,6 +31,14 @@ def test_an_attempt_keeps_what_it_used_and_frees_it_for_the_next(queue: Queue) -
     queue.ok("wait", "@")
 
 
+def test_runs_of_less_than_half_a_second_show_their_peak(queue: Queue) -> None:
+    jobs = [queue.add(f"{TRAIN} --mem 1G --seconds 0.4") for _ in range(3)]
+    queue.ok("wait")
+    # A machine that is too busy may miss one of them.
+    uses = [queue.show(job)["attempts"][0]["gpu_use"] for job in jobs]
+    assert GIB in [use["mem_peak_bytes"] for use in uses if use is not None], uses
+
+
 def test_a_gpu_that_is_too_small_is_reported_in_figures(queue: Queue) -> None:
     job = queue.add(f"{TRAIN} --mem 30G")
     queue.until(lambda: queue.show(job)["state"] == "failed")

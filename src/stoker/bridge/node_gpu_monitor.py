@@ -61,6 +61,7 @@ class NodeGpuMonitor:
                 ),
                 phase=Running(running[key], started_at_us=0),
             )
+            self._gpu_monitor.on_start(self._slot_table.running[key])
 
     def sample(self, *, wanted: bool) -> GpuSample | None:
         """Return the last sample; None while no sample is needed or possible."""

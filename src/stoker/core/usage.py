@@ -89,6 +89,16 @@ class AttemptUse(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return mean * mean / busy if busy else mean
 
 
+def with_reported_peak(use: AttemptUse | None, reported_bytes: int, *, alone: bool) -> AttemptUse:
+    """Return what an attempt has used, with the larger of its measured and its reported peak.
+
+    `alone` counts for an attempt that was not measured.
+    """
+    use = AttemptUse(alone=alone) if use is None else use
+    peak_bytes = max(reported_bytes, use.mem_peak_bytes or 0)
+    return msgspec.structs.replace(use, mem_peak_bytes=peak_bytes)
+
+
 class JobUse(msgspec.Struct, frozen=True, kw_only=True):
     """A running attempt at one moment, and what it has shown since it began.
 

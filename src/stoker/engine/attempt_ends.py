@@ -43,18 +43,19 @@ class AttemptEnds(msgspec.Struct, kw_only=True, eq=False):
     notices: Notices
 
     @property
-    def _gpus(self) -> GpuFeatures:
+    def gpus(self) -> GpuFeatures:
+        """The GPU features of the engine."""
         return self.retry_policy.gpus
 
     def end(self, running: RunningAttempt, outcome: Outcome, ended: Ended | None = None) -> None:
         """Record the end of an attempt; `ended` is None if the end of its process was not reported."""
         failure = self.retry_policy.examine(running, outcome) if outcome.status else None
-        use = self._gpus.measure(running)
+        use = self.gpus.measure(running, 0 if ended is None else ended.gpu_peak_bytes)
         verdict = self._judge_memory(running, failure, use)
         outcome = self._explain(running, outcome, failure, verdict, ended)
         usage = _usage_of(ended)
         self._record(running, outcome, usage, failure, use)
-        self._gpus.leave_mps(running)
+        self.gpus.leave_mps(running)
         again = self._decide(running, outcome, failure, verdict)
         if again is Again.NO:
             self._conclude(running, outcome)
@@ -62,9 +63,9 @@ class AttemptEnds(msgspec.Struct, kw_only=True, eq=False):
             self._retry(running, outcome, again)
             if failure is not None:
                 self.retry_policy.carry_out(running, failure, usage.max_rss_kb)
-        if self._gpus.sharing is not None:
+        if self.gpus.sharing is not None:
             is_fault = failure is not None and failure.kind in _GPU_FAULTS
-            self._gpus.sharing.on_end(
+            self.gpus.sharing.on_end(
                 running, outcome, use, is_over=again is Again.NO, is_fault=is_fault
             )
         self.listener.on_end(running, outcome, ended, again is not Again.NO)
@@ -99,8 +100,8 @@ class AttemptEnds(msgspec.Struct, kw_only=True, eq=False):
     def revoke(self, running: RunningAttempt) -> None:
         """Record that an attempt never started, and requeue its job."""
         self.slot_table.vacate(running)
-        if self._gpus.sharing is not None:
-            self._gpus.sharing.gpus.leave(running)
+        if self.gpus.sharing is not None:
+            self.gpus.sharing.gpus.leave(running)
         self.jobs.revoke(running.attempt.job)
         running.entry.tries -= 1
         self._wait_again(running, attempts=running.attempt.number - 1)
@@ -118,7 +119,7 @@ class AttemptEnds(msgspec.Struct, kw_only=True, eq=False):
         self, running: RunningAttempt, failure: Failure | None, use: AttemptUse | None
     ) -> Verdict | None:
         """The verdict on a job that ran out of GPU memory; None for other failures."""
-        sharing = self._gpus.sharing
+        sharing = self.gpus.sharing
         if sharing is None or failure is None:
             return None
         if failure.is_mute:

@@ -62,6 +62,8 @@ class AttemptReports(msgspec.Struct, kw_only=True, eq=False):
             running.deadline = report.at_s + timeout_s + running.paused_s
             self.slot_table.deadlines.note(running)
         self.termination.repeat(running)
+        if is_new:
+            self.ends.gpus.on_start(running)
         if not is_over and is_new:
             slots = running.taken_by if placed else None
             self.jobs.mark_running(running.attempt.job, report.pid, report.at_us, slots)

@@ -81,6 +81,10 @@ class ClusterGpus(GpuSource):
         self._wanted_until_s = time.monotonic() + _WANTED_S
         self.local.rouse()
 
+    def on_start(self, running: RunningAttempt) -> None:
+        """Watch an attempt that has started on this machine; nodes watch theirs themselves."""
+        self.local.on_start(running)
+
     def is_sick(self, keys: Iterable[str]) -> bool:
         """Whether one of these GPUs of this machine may have no jobs because of a fault."""
         return self.local.is_sick(keys)

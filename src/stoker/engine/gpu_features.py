@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from stoker.core.usage import with_reported_peak
+
 if TYPE_CHECKING:
     from stoker.core.usage import AttemptUse, GpuUse, Look
     from stoker.engine.gpu_models import Model
@@ -32,6 +34,9 @@ class GpuSource:
     def is_sick(self, _keys: Iterable[str]) -> bool:
         """Whether one of these GPUs may have no jobs because of a fault."""
         return False
+
+    def on_start(self, _running: RunningAttempt) -> None:
+        """Watch an attempt whose process has just been reported."""
 
     def on_end(self, _running: RunningAttempt) -> AttemptUse | None:
         """What an ended attempt has used; closes its slots until its memory is freed."""
@@ -102,9 +107,31 @@ class GpuFeatures:
         """The last driver fault on an attempt's GPUs while it ran."""
         return None if self.monitor is None else self.monitor.xid_of(running)
 
-    def measure(self, running: RunningAttempt) -> AttemptUse | None:
-        """What an attempt that has ended used of its GPUs."""
-        return None if self.monitor is None else self.monitor.on_end(running)
+    def on_start(self, running: RunningAttempt) -> None:
+        """Watch an attempt whose process has just been reported."""
+        if self.monitor is not None:
+            self.monitor.on_start(running)
+
+    def measure(self, running: RunningAttempt, reported_bytes: int = 0) -> AttemptUse | None:
+        """What an attempt that has ended used of its GPUs.
+
+        `reported_bytes` is the peak of its memory by its own report. It counts if it is larger than what was
+        measured and the attempt has one GPU, with so much memory.
+        """
+        if self.monitor is None:
+            return None
+        use = self.monitor.on_end(running)
+        gpu_keys = [key for slot in running.slots for key in slot.keys]
+        gpu = self.monitor.gpus().get(gpu_keys[0]) if len(gpu_keys) == 1 else None
+        if gpu is None or not 0 < reported_bytes <= gpu.total_bytes:
+            return use
+        return with_reported_peak(use, reported_bytes, alone=not self._had_company(running))
+
+    def _had_company(self, running: RunningAttempt) -> bool:
+        if self.sharing is None:
+            return False
+        tenancy = self.sharing.gpus.tenancies.get(running.key)
+        return tenancy is not None and self.sharing.gpus.had_company(tenancy)
 
     def suits_mps(self, running: RunningAttempt) -> bool:
         """Whether an attempt that did not ask for MPS uses it: it may share, and its kind is proved."""

@@ -159,6 +159,14 @@ class GpuMonitor(GpuSource):
         """The last minutes of every running attempt."""
         return self._sampler.histories()
 
+    def on_start(self, running: RunningAttempt) -> None:
+        """Watch an attempt whose process has just been reported: it may be over before the next sample.
+
+        Where jobs are so short that they are claimed ahead, a sample would see nothing and slow them down.
+        """
+        if not any(self._slot_table.states[slot.index].ahead for slot in running.slots):
+            self._sampler.on_start()
+
     def on_end(self, running: RunningAttempt) -> AttemptUse | None:
         """What an ended attempt has used; closes its slots until its memory is freed, if visible."""
         use = self._sampler.take(running.key)

@@ -131,7 +131,8 @@ class Ended(msgspec.Struct, frozen=True, array_like=True, tag="ended"):
     """The attempt is over: none of its processes runs. Its first process ended with this wait status.
 
     `leftovers` are the names of processes that still ran after the first process had ended by itself, and
-    that the supervisor ended. `stuck` are the pids of processes that could not be killed.
+    that the supervisor ended. `stuck` are the pids of processes that could not be killed. `gpu_peak_bytes` is
+    the most GPU memory that the attempt used, by its own report: it may be wrong. 0 if it has made none.
     """
 
     key: str
@@ -141,6 +142,7 @@ class Ended(msgspec.Struct, frozen=True, array_like=True, tag="ended"):
     max_rss_kb: int
     leftovers: tuple[str, ...] = ()
     stuck: tuple[int, ...] = ()
+    gpu_peak_bytes: int = 0
 
 
 class Refused(msgspec.Struct, frozen=True, array_like=True, tag="refused"):

@@ -36,8 +36,9 @@ class Sampler(threading.Thread):
     `awaits` tells whether a job runs or starts on a GPU: if not, a process there that /proc does not show is
     foreign. `look` is the last sample. `changed` is called from this thread when the processes on a GPU
     changed, and `renewed` when GPUs were added or removed. Memory is read every second, and twenty times a
-    second while a new job is alone on its GPU: a run that computes for half a second shows its peak. The
-    process list, which takes the driver milliseconds, is read every second only while a job is new.
+    second from the start of a job that is alone on its GPU: a run that computes for a third of a second shows
+    its peak. The process list, which takes the driver milliseconds, is read every second only while a job is
+    new.
     """
 
     def __init__(
@@ -82,6 +83,7 @@ class Sampler(threading.Thread):
         self._lone: dict[str, str] = {}  # GPUs with one new attempt
         self._shown: object = None
         self._nudged = threading.Event()
+        self._is_due = False  # a sample is wanted at once; otherwise a nudge means a new attempt
         self._answered = threading.Condition()
         self._asked = self._answers = 0
         self._stopping = False
@@ -90,6 +92,7 @@ class Sampler(threading.Thread):
         """Sample until stopped."""
         while self.active.wait() and not self._stopping:
             self._nudged.clear()
+            self._is_due = False
             asked = self._asked
             self.sample(lists=asked > self._answers)
             with self._answered:
@@ -103,7 +106,7 @@ class Sampler(threading.Thread):
         """End the thread. Returns when it has ended, or after a second if the driver hangs."""
         self._stopping = True
         self.active.set()
-        self._nudged.set()
+        self._nudge()
         if self.is_alive():
             self.join(timeout=1.0)
 
@@ -112,28 +115,63 @@ class Sampler(threading.Thread):
         with self._answered:
             self._asked = asked = self._asked + 1
             self.active.set()
-            self._nudged.set()
+            self._nudge()
             return self._answered.wait_for(lambda: self._answers >= asked, timeout_s)
+
+    def on_start(self) -> None:
+        """Watch an attempt that has just started, without waiting for the next sample."""
+        self._nudged.set()
+
+    def _nudge(self) -> None:
+        self._is_due = True
+        self._nudged.set()
 
     def _pause(self, pause_s: float) -> None:
         """Wait for the next sample. Until then, look at the memory of GPUs with a new attempt."""
         began_s = time.monotonic()
         while (left_s := began_s + pause_s - time.monotonic()) > 0 and not self._stopping:
-            wants_peeks = bool(self._lone) or not self._meters
-            if self._nudged.wait(min(left_s, _PEEK_S) if wants_peeks else left_s):
-                return
-            self.peek()
-            has_new = any(key not in self._meters for key in self._subjects())
+            has_new = any(map(self._is_unsampled, self._subjects()))
             if has_new and time.monotonic() - began_s >= _LEAST_PAUSE_S:
                 return
+            if self._nudged.wait(min(left_s, _PEEK_S) if has_new or self._lone else left_s):
+                self._nudged.clear()
+                if self._is_due:
+                    return
+            self.peek()
 
     def peek(self) -> None:
         """Read the memory of GPUs with one new attempt, and keep the largest figure."""
+        handed_over = self._follow_starts(self._subjects())
         for gpu in self._nvml.gpus():
-            if gpu.uuid in self._lone:
+            if gpu.uuid in self._lone and gpu.uuid not in handed_over:
                 used = self._nvml.used_bytes(gpu)
                 if used is not None and used > self._surges.get(gpu.uuid, 0):
                     self._surges[gpu.uuid] = used
+
+    def _follow_starts(self, subjects: Mapping[str, tuple[str, ...]]) -> set[str]:
+        """Find the attempts that have started since the last sample; watch those that are alone.
+
+        Returns the GPUs that have passed from one attempt to the next: memory of the first may not be
+        released yet.
+        """
+        there = _attempts_by_gpu(subjects)
+        for gpu_key, key in list(self._lone.items()):
+            meter = self._meters.get(key)
+            if len(there.get(gpu_key, ())) > 1 and meter is not None:
+                self._note_surges(key, meter)
+                meter.note_company()
+                del self._lone[gpu_key]
+        handed_over = set()
+        for key in filter(self._is_unsampled, subjects):
+            if any(there[gpu_key] != [key] for gpu_key in subjects[key]):
+                continue
+            self._meters.setdefault(key, UsageMeter(key, self._clock()))
+            for gpu_key in subjects[key]:
+                if self._lone.get(gpu_key) != key:
+                    self._surges.pop(gpu_key, None)
+                    handed_over |= {gpu_key} if gpu_key in self._lone else set()
+                    self._lone[gpu_key] = key
+        return handed_over
 
     def _note_surges(self, key: str, meter: UsageMeter) -> None:
         """Add the memory that an attempt held between two samples to its peak."""
@@ -148,13 +186,9 @@ class Sampler(threading.Thread):
 
     def _note_lone(self, subjects: Mapping[str, tuple[str, ...]]) -> None:
         """Find the GPUs with one attempt, which is new."""
-        there: dict[str, list[str]] = {}
-        for key, gpu_keys in subjects.items():
-            for gpu_key in gpu_keys:
-                there.setdefault(gpu_key, []).append(key)
         self._lone = {
             gpu_key: keys[0]
-            for gpu_key, keys in there.items()
+            for gpu_key, keys in _attempts_by_gpu(subjects).items()
             if len(keys) == 1 and self._is_new(keys[0])
         }
         self._surges.clear()
@@ -162,6 +196,10 @@ class Sampler(threading.Thread):
     def _is_new(self, key: str) -> bool:
         meter = self._meters.get(key)  # None if the attempt has just ended
         return meter is not None and meter.watched_s < _NEW_S
+
+    def _is_unsampled(self, key: str) -> bool:
+        meter = self._meters.get(key)
+        return meter is None or not meter.samples
 
     def take(self, key: str) -> AttemptUse | None:
         """Return what an ended attempt used, and wait for its memory to be released."""
@@ -176,7 +214,7 @@ class Sampler(threading.Thread):
             count = self._counts.get(gpu_key)
             if count is not None and count.sight is Sight.PROCESSES and mem_bytes:
                 self._releases.begin(gpu_key, key, count.jobs.get(key, ()), self._clock())
-                self._nudged.set()
+                self._nudge()
         return meter.sum_up()
 
     def releasing(self, gpu_key: str) -> bool:
@@ -202,9 +240,8 @@ class Sampler(threading.Thread):
         subjects = self._subjects()
         gpus = self._nvml.gpus()
         due = {gpu.uuid for gpu in gpus if lists or now >= self._list_at_s.get(gpu.uuid, 0.0)}
-        due.update(
-            self._releases.gpus(), *(subjects[key] for key in subjects.keys() - self._meters.keys())
-        )
+        unsampled = filter(self._is_unsampled, subjects)
+        due.update(self._releases.gpus(), *(subjects[key] for key in unsampled))
         for gpu in gpus:
             self._read(gpu, gpu.uuid in due)
             if gpu.uuid in due:
@@ -362,3 +399,11 @@ class Sampler(threading.Thread):
         if shown != self._shown:
             self._shown = shown
             self._changed()
+
+
+def _attempts_by_gpu(subjects: Mapping[str, tuple[str, ...]]) -> dict[str, list[str]]:
+    there: dict[str, list[str]] = {}
+    for key, gpu_keys in subjects.items():
+        for gpu_key in gpu_keys:
+            there.setdefault(gpu_key, []).append(key)
+    return there

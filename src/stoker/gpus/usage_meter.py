@@ -27,7 +27,7 @@ class UsageMeter:
         self._mem_sum = self._mem_count = 0
         self._sm_sum = 0.0
         self._sm_steps = [0] * _STEPS
-        self._samples = 0
+        self.samples = 0
         self._alone = True
 
     def add(
@@ -35,7 +35,7 @@ class UsageMeter:
     ) -> None:
         """Add one sample: memory by GPU and the share of a GPU's time; None where unknown."""
         self._last_s = at_s
-        self._samples += 1
+        self.samples += 1
         self._alone = self._alone and alone
         self._mem_bytes, self._sm_pct = mem_bytes, sm_pct
         most = None if mem_bytes is None else max(mem_bytes.values(), default=0)
@@ -53,6 +53,10 @@ class UsageMeter:
         if self._peak_bytes is None or mem_bytes > self._peak_bytes * _RISE:
             self._rose_s = at_s
         self._peak_bytes = max(mem_bytes, self._peak_bytes or 0)
+
+    def note_company(self) -> None:
+        """Note that another attempt has started on its GPUs, also between two samples."""
+        self._alone = False
 
     @property
     def watched_s(self) -> float:
@@ -84,7 +88,7 @@ class UsageMeter:
             sm_mean_pct=round(self._sm_sum / sm_count, 1) if sm_count else None,
             sm_p50_pct=self._quantile(0.5) if sm_count else None,
             sm_p90_pct=self._quantile(0.9) if sm_count else None,
-            samples=self._samples,
+            samples=self.samples,
             alone=self._alone,
         )
 

@@ -102,10 +102,13 @@ class FakeExecutor:
         """Whether `observe` has reports."""
         return bool(self._reports)
 
-    def end(self, key: str, status: int = 0, *, max_rss_kb: int = 0) -> None:
-        """End an attempt with a wait status."""
+    def end(
+        self, key: str, status: int = 0, *, max_rss_kb: int = 0, gpu_peak_bytes: int = 0
+    ) -> None:
+        """End an attempt with a wait status; `gpu_peak_bytes` is its own report."""
         assert key in self._running, f"attempt {key} does not run"
-        self._conclude(Ended(key, status, self._now_us(), 0, max_rss_kb))
+        ended = Ended(key, status, self._now_us(), 0, max_rss_kb, gpu_peak_bytes=gpu_peak_bytes)
+        self._conclude(ended)
 
     def lose(self, key: str, reason: str = "its end was not seen") -> None:
         """End an attempt so that its wait status is unknown."""

@@ -194,9 +194,9 @@ class Harness:
         self.now += seconds
         self.settle()
 
-    def end(self, key: str, status: int = 0) -> None:
+    def end(self, key: str, status: int = 0, *, gpu_peak_bytes: int = 0) -> None:
         """Let an attempt's process end."""
-        self.executor.end(key, status)
+        self.executor.end(key, status, gpu_peak_bytes=gpu_peak_bytes)
         self.settle()
 
     def run_short_jobs(self, *keys: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
@@ -12,8 +12,8 @@ import pytest
 from stoker.core.slot import Slot
 from stoker.core.usage import AttemptUse, Foreigner, GpuUse, JobUse, Look, Sight
 from stoker.engine import eta
+from stoker.engine.gpu_features import GpuSource
 from stoker.engine.gpu_models import Model
-from stoker.engine.gpu_monitor import GpuMonitor
 from stoker.engine.running_attempt import RunningAttempt
 from stoker.errors import UsageError
 from stoker.service.show import show
@@ -33,7 +33,7 @@ OOM = (
 )
 
 
-class Machine:
+class Machine(GpuSource):
     """What a GPU monitor would see: memory by job, taken as the peak when one ends."""
 
     def __init__(self, harness: Harness, **sizes: int) -> None:
@@ -43,11 +43,12 @@ class Machine:
         self.sm_pct = 10.0
         self.foreigners: tuple[Foreigner, ...] = ()
         self.sight = Sight.PROCESSES
+        self.measures = True
         self.sizes = {"GPU-0": 24, "GPU-1": 24, **{f"GPU-{k[1:]}": v for k, v in sizes.items()}}
         self.attach()
 
     def attach(self) -> None:
-        self.harness.engine.gpus.watch(cast("GpuMonitor", self), self.models)
+        self.harness.engine.gpus.watch(self, self.models)
 
     def models(self) -> Mapping[str, Model]:
         return {key: Model(f"{size} GB", size * GIB) for key, size in self.sizes.items()}
@@ -79,11 +80,11 @@ class Machine:
             so_far=so_far,
         )
 
-    def on_end(self, running: RunningAttempt) -> AttemptUse | None:
-        return self.use_of(running).so_far if running.slots else None
+    def gpus(self) -> Mapping[str, GpuUse]:
+        return self.look().gpus
 
-    def xid_of(self, _running: RunningAttempt) -> None:
-        return None
+    def on_end(self, running: RunningAttempt) -> AttemptUse | None:
+        return self.use_of(running).so_far if running.slots and self.measures else None
 
 
 @pytest.fixture
@@ -140,6 +141,52 @@ def test_an_adopted_run_teaches_its_full_duration(harness: Harness, machine: Mac
     harness.end("1.1")
     (profile,) = SharingRecords(harness.database).profiles().values()
     assert profile.alone_s == (60.0,)
+
+
+@pytest.mark.parametrize(
+    ("reported_gib", "peak_gib"), [(0, 5), (3, 5), (9, 9), (24, 24), (24.5, 5), (-9, 5), (2**40, 5)]
+)
+def test_the_larger_of_the_measured_and_the_reported_peak_is_learned(
+    harness: Harness, machine: Machine, reported_gib: float, peak_gib: int
+) -> None:
+    harness.add("train 1", share="auto")
+    harness.now += 60
+    harness.end("1.1", gpu_peak_bytes=int(reported_gib * GIB))
+    (profile,) = SharingRecords(harness.database).profiles().values()
+    assert profile.peaks == (peak_gib * GIB,)
+    use = show(harness.context, JobQuery("1")).attempts[0].gpu_use
+    assert use is not None
+    assert use.mem_peak_bytes == peak_gib * GIB
+
+
+def test_a_report_teaches_of_its_own_kind_alone(harness: Harness, machine: Machine) -> None:
+    for command in ("train --net a", "train --net b"):
+        harness.add(command, share="auto")
+    harness.now += 60
+    harness.end("1.1", gpu_peak_bytes=20 * GIB)
+    harness.end("2.1")
+    profiles = SharingRecords(harness.database).profiles().values()
+    assert sorted(profile.peaks for profile in profiles) == [(5 * GIB,), (20 * GIB,)]
+
+
+def test_a_run_that_was_not_measured_teaches_what_it_reports(
+    harness: Harness, machine: Machine
+) -> None:
+    machine.measures = False
+    harness.add("train 1", share="auto")
+    harness.now += 60
+    harness.end("1.1", gpu_peak_bytes=3 * GIB)
+    (profile,) = SharingRecords(harness.database).profiles().values()
+    assert (profile.peaks, profile.alone_s, profile.sm) == ((3 * GIB,), (60.0,), ())
+
+
+def test_a_report_of_a_job_on_several_gpus_says_nothing_of_one(
+    harness: Harness, machine: Machine
+) -> None:
+    machine.measures = False
+    harness.add("train 1", gpus=2)
+    harness.end("1.1", gpu_peak_bytes=3 * GIB)
+    assert show(harness.context, JobQuery("1")).attempts[0].gpu_use is None
 
 
 def test_a_reservation_is_recorded_before_the_start(harness: Harness, machine: Machine) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -22,7 +23,7 @@ MINE, YOURS = os.getpid(), os.getppid()
 class Scene:
     """A sampler that is asked to look by the test, second by second."""
 
-    def __init__(self, *gpus: Gpu) -> None:
+    def __init__(self, *gpus: Gpu, period_s: float = 1.0) -> None:
         self.driver = Driver(*(gpus or (GPU,)))
         self.now = 1000.0
         self.running: dict[str, tuple[str, ...]] = {}
@@ -36,6 +37,7 @@ class Scene:
             owner_of=self._owner_of,
             awaits=self._awaits,
             changed=self._on_change,
+            period_s=period_s,
             clock=lambda: self.now,
         )
 
@@ -616,3 +618,76 @@ def test_memory_of_foreign_processes_between_two_samples_is_not_the_job_s(scene:
     scene.sampler.peek()
     scene.pass_s(1)
     assert scene.sampler.look.jobs["1.1"].so_far.mem_peak_bytes == GIB
+
+
+def test_a_job_that_starts_and_ends_between_two_samples_shows_its_peak(scene: Scene) -> None:
+    scene.driver.more_bytes["GPU-0"] = GIB // 4  # of a desktop
+    scene.pass_s(1)
+    lists = scene.driver.lists
+    scene.start("1.1", MINE, 3 * GIB)
+    scene.sampler.peek()
+    scene.driver.held[GPU.uuid][MINE] = GIB
+    scene.sampler.peek()
+    use = scene.sampler.take("1.1")
+    assert use is not None
+    assert (use.mem_peak_bytes, use.samples, use.alone) == (3 * GIB, 0, True)
+    assert scene.driver.lists == lists
+
+
+def test_a_job_that_was_watched_before_its_first_sample_is_sampled_with_its_processes(
+    scene: Scene,
+) -> None:
+    scene.pass_s(1)
+    lists = scene.driver.lists
+    scene.start("1.1", MINE, 3 * GIB)
+    scene.sampler.peek()
+    scene.driver.held[GPU.uuid][MINE] = GIB
+    scene.sampler.sample()
+    assert scene.driver.lists == lists + 1
+    use = scene.sampler.look.jobs["1.1"]
+    assert (use.mem_bytes, use.so_far.mem_peak_bytes) == ({"GPU-0": GIB}, 3 * GIB)
+
+
+def test_jobs_that_share_between_two_samples_show_only_what_one_used_alone(scene: Scene) -> None:
+    scene.pass_s(1)
+    scene.start("1.1", MINE, GIB)
+    scene.sampler.peek()
+    scene.start("2.1", YOURS, 4 * GIB)
+    scene.sampler.peek()
+    first, second = scene.sampler.take("1.1"), scene.sampler.take("2.1")
+    assert first is not None
+    assert (first.mem_peak_bytes, first.alone) == (GIB, False)
+    assert second is None
+
+
+def test_memory_that_the_previous_job_has_not_released_is_not_the_next_one_s(scene: Scene) -> None:
+    scene.pass_s(1)
+    scene.start("1.1", MINE, 5 * GIB)
+    scene.sampler.peek()
+    scene.sampler.take("1.1")
+    del scene.running["1.1"]
+    scene.start("2.1", YOURS, 0)
+    scene.sampler.peek()
+    del scene.driver.held[GPU.uuid][MINE]
+    scene.driver.held[GPU.uuid][YOURS] = 2 * GIB
+    scene.sampler.peek()
+    use = scene.sampler.take("2.1")
+    assert use is not None
+    assert use.mem_peak_bytes == 2 * GIB
+
+
+def test_a_start_is_watched_at_once_although_an_older_job_runs() -> None:
+    scene = Scene(GPU, SECOND, period_s=3600.0)
+    scene.start("1.1", MINE, GIB, SECOND)
+    scene.sampler.sample()
+    scene.now += 100.0  # no longer new
+    scene.sampler.start()
+    try:
+        assert scene.sampler.sample_now(PATIENCE_S)
+        scene.start("2.1", YOURS, GIB)
+        scene.sampler.on_start()
+        deadline = time.monotonic() + PATIENCE_S
+        while "2.1" not in scene.sampler.histories():
+            assert time.monotonic() < deadline
+    finally:
+        scene.sampler.stop()
