@@ -14,6 +14,7 @@ from stoker.checkpoints import checkpoint_path
 from stoker.core.job import Attempt, Options
 from stoker.core.sharing.parameters import CommandFacts
 from stoker.engine.attempt_starts import LaunchSpec
+from stoker.engine.framework_settings import share_gpu
 from stoker.engine.queue import QueueEntry
 from stoker.engine.run_folder import LOG, VARIABLE, enter_run_folder, make_run_folder
 from stoker.executors.command import DEFAULT_SHELL, MAX_ARGUMENT_BYTES, CommandLine, find_program
@@ -27,7 +28,6 @@ from stoker.warm.command import AUTO
 
 _CONTEXTS = 64
 _COLD_SYNC = "it runs in a copy of its own (--sync)"
-_NOTHING: Mapping[str, str] = {}
 
 
 class LaunchContext:
@@ -170,7 +170,7 @@ class LaunchSpecs:
             env = read_environment(self._jobs.environment(surroundings.environment))
             env.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
             if shares:
-                share_memory(env)
+                share_gpu(env)
             env["STOKER_SUBMIT_DIR"] = os.fsdecode(surroundings.cwd)
             env["STOKER_CHECKPOINTS"] = self._checkpoints
             if surroundings.linger:
@@ -233,19 +233,6 @@ class LaunchSpecs:
             if len(self._made_folders) > 1000:
                 self._made_folders.clear()
             self._made_folders.add(folder)
-
-
-def share_memory(env: dict[str, str], given: Mapping[str, str] = _NOTHING) -> None:
-    """Set variables that keep frameworks from taking a whole GPU, unless the user sets them.
-
-    `given` are variables that are set elsewhere.
-    """
-    for name, value in (
-        ("XLA_PYTHON_CLIENT_PREALLOCATE", "false"),
-        ("TF_FORCE_GPU_ALLOW_GROWTH", "true"),
-    ):
-        if name not in given:
-            env.setdefault(name, value)
 
 
 def checkpoint_folder(home: str, job: int) -> str:

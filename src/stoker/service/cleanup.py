@@ -9,6 +9,7 @@ import shutil
 
 from stoker.core.lifecycle import State
 from stoker.engine.context import QueueContext
+from stoker.engine.framework_settings import jax_cache, remove_unused_programs
 from stoker.engine.trusted_time import TrustedTime
 from stoker.errors import StokerError
 from stoker.service.rm import finish_removals, forget
@@ -61,6 +62,8 @@ async def prune(context: QueueContext, clock: TrustedTime | None = None) -> None
     node_cache = os.path.join(context.home, "node_cache")
     if os.path.isdir(node_cache):
         await asyncio.to_thread(NodeCache(node_cache).prune, _NODE_CACHE_BYTES)
+    if (programs := jax_cache(os.environ)) is not None:
+        await asyncio.to_thread(remove_unused_programs, programs)
 
 
 _ENDED = (State.DONE, State.FAILED, State.KILLED, State.LOST, State.SKIPPED)

@@ -27,6 +27,7 @@ from stoker.executors.contract import Ended, Launch
 from stoker.executors.foreground_executor import ForegroundExecutor
 from stoker.gpus.nvml import Nvml
 from stoker.gpus.slot_grammar import default_slots, parse_slots
+from stoker.gpus.turn_files import TurnBoard
 from stoker.home import find_home
 from stoker.store import foreground_runs
 from stoker.supervisor.launcher import SupervisorProcess
@@ -117,6 +118,7 @@ class EngineHost:
             rules=rules,
             prepare=self._commands.prepare,
             clock=boot_clock_s,
+            board=TurnBoard() if slots else None,
             sharing=make_foreground_sharing(slot_table, self._record.database, kind_of),
             torch_memory_cap=TorchMemoryCap(self._commands.words_and_env),
         )

@@ -10,7 +10,7 @@ import msgspec
 from stoker.core.job import Attempt
 from stoker.core.sharing.parameters import CommandFacts
 from stoker.engine.attempt_starts import LaunchSpec
-from stoker.engine.launch_spec import share_memory
+from stoker.engine.framework_settings import share_gpu
 from stoker.engine.queue import QueueEntry
 from stoker.engine.run_folder import LOG, VARIABLE, make_run_folder
 from stoker.executors.command import CommandLine, find_program, resolve_shell
@@ -50,7 +50,7 @@ class JobCommands:
         job = job_of(entry)
         env = decode_texts(job.env)
         if job.request.share is not None:
-            share_memory(env, self.env)
+            share_gpu(env, self.env)
         argv = self._find_argv(job, attempt, env)
         log = None if job.log is None else os.fsdecode(job.log)
         if job.folder is not None:

@@ -123,9 +123,9 @@ def make_environment(request: Request) -> dict[str, str]:
     """Return the environment of the commands."""
     env = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", **os.environ}
     if request.share is not None:
-        from stoker.engine.launch_spec import share_memory
+        from stoker.engine.framework_settings import share_gpu
 
-        share_memory(env)
+        share_gpu(env)
     return env
 
 
