@@ -149,6 +149,7 @@ class Daemon:
         """Close everything; jobs go on with their supervisor."""
         self.context.driver.stop()
         self.context.hooks.close()
+        self.context.ranks.close()
         if self._gpu_monitor is not None:
             self._gpu_monitor.stop()
         if not self.engine.slot_table.running:

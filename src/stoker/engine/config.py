@@ -10,6 +10,7 @@ from typing import Any, cast
 import msgspec
 
 from stoker.cluster.settings import split_address
+from stoker.core.queue_rank import FIFO, SHORTEST
 from stoker.core.selector import check_name
 from stoker.core.sharing.rules import MOST_TENANTS, SharingRules, gpulimit_rules
 from stoker.errors import NotFoundError, StokerError, UsageError
@@ -86,6 +87,12 @@ def _auto_or_never(text: str) -> bool:
     if text not in (AUTO, NEVER):
         raise ValueError("auto or never")
     return text == AUTO
+
+
+def _order(text: str) -> str:
+    if text not in (FIFO, SHORTEST):
+        raise ValueError(f"{FIFO} or {SHORTEST}")
+    return text
 
 
 def _preempt_by(text: str) -> str:
@@ -174,6 +181,11 @@ ENTRIES = {
         "stop",
         "how --preempt jobs make room: stop, or suspend to host RAM",
         _preempt_by,
+    ),
+    "order": ConfigEntry(
+        "fifo",
+        "which jobs start first: fifo, or shortest (run time, with ageing)",
+        _order,
     ),
     "policy": ConfigEntry("default", "who plans: an entry point of the group stoker.policies", str),
     "gpulimit.safety_keep_memory": ConfigEntry(

@@ -20,6 +20,7 @@ from stoker.engine.event_publisher import Publisher
 from stoker.engine.failure_limit import FailureLimit
 from stoker.engine.hooks import Hooks
 from stoker.engine.nodes import Nodes
+from stoker.engine.queue_ranks import QueueRanks
 from stoker.engine.running_attempt import RunningAttempt
 from stoker.engine.worker_process import WorkerProcesses
 from stoker.store.database import Database
@@ -53,6 +54,7 @@ class QueueContext(msgspec.Struct, kw_only=True, eq=False):
     failure_limit: FailureLimit
     hooks: Hooks
     eta: Eta
+    ranks: QueueRanks
     config: Config
     since: float
     supervisor_pids: Callable[[], list[int]]

@@ -149,6 +149,8 @@ def _fill(
     if submission.sweep is not None:
         sweep = sweep_number(context.database, submission.sweep, _decode(submission.cwd, "cwd"))
     context.jobs.fill(reservation, offset, rows, _request(submission), sweep)
+    first = reservation.first_job + offset
+    context.ranks.place(first, first + len(rows) - 1)
     if needs or submission.hold or submission.begin_at is not None:
         first = reservation.first_job + offset
         for job in range(first, first + len(rows)):

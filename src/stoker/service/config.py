@@ -35,6 +35,8 @@ def change_config(context: QueueContext, setting: NewSetting) -> Setting:
             context.admission.forget_failures(setting.name.removeprefix(_MAX_FAILURES_OF))
     if setting.name == "policy":
         choose_policy(context)
+    if setting.name == "order":
+        context.ranks.use(context.config.text("order"))
     if setting.name == "gpus-with-others":
         context.slots_changed()
     context.events.touch()

@@ -26,6 +26,7 @@ from stoker.engine.hooks import Hooks
 from stoker.engine.launch_spec import LaunchSpecs, command_facts, run_folder
 from stoker.engine.mps import Mps
 from stoker.engine.preemption import Preemption
+from stoker.engine.queue_ranks import QueueRanks
 from stoker.engine.retry_policy import JobPlaces
 from stoker.engine.run_progress import EngineRules
 from stoker.engine.running_attempt import RunningAttempt
@@ -211,6 +212,7 @@ def assemble(
         failure_limit=FailureLimit(admission, publisher.on_notice, engine.revoke_followers),
         hooks=Hooks(sources.config, publisher.on_notice),
         eta=Eta(sources.database, queue.jobs, queue.slot_table, forecast),
+        ranks=QueueRanks(sources.database, queue.jobs, sources.config.text("order")),
         config=sources.config,
         since=time.time(),
         supervisor_pids=supervisor_pids,
@@ -227,6 +229,7 @@ def assemble(
         suspensions.on_end,
         context.failure_limit.on_end,
         context.eta.on_end,
+        context.ranks.on_end,
         context.hooks.on_end,
     ]
     _follow_config(context)

@@ -88,6 +88,7 @@ def _retry_one(context: QueueContext, job: int, found_as: State, order: Retry) -
             f"job {job} was added with --sync and runs from what was shipped: add it again instead"
         )
     context.jobs.renew(job, state, fresh=order.fresh)
+    context.ranks.place(job, job)
     context.pending.hold(job, False)
     settle(context, job)
     settle_dependants(context, job)

@@ -131,6 +131,8 @@ def _change(context: QueueContext, facts: Facts, values: dict[str, Any]) -> None
         columns["class"] = context.jobs.class_of(replace(facts.request, **changed, where=where))
     if columns:
         context.jobs.alter(facts.id, columns)
+    if "command" in columns:
+        context.ranks.place(facts.id, facts.id)
     if values.keys() & {"after", "after_any"}:
         _change_needs(context, facts.id, values)
 

@@ -118,6 +118,7 @@ class QueueJobs(Jobs):
         self._stopped = self._find_stopped()
         self.surroundings = lru_cache(_KNOWN_SUBMISSIONS)(partial(environment_of, database))
         self._removals = NamedValues(database, "removal.")
+        self._moved = NamedValues(database, "moved.")
 
     def _has(self, condition: str) -> bool:
         sql = f"SELECT 1 FROM job WHERE {condition} LIMIT 1"  # noqa: S608 - our own
@@ -259,6 +260,7 @@ class QueueJobs(Jobs):
     def put_behind(self, job: int) -> None:
         """Move a waiting job behind all others of its priority."""
         self._write(_PUT_BEHIND, ((self._last_id << 16) + 1, job))
+        self._moved.put(str(job), b"")
 
     def alter(self, job: int, columns: Mapping[str, object]) -> None:
         """Change columns of a job."""
@@ -269,8 +271,9 @@ class QueueJobs(Jobs):
         )
 
     def put_at(self, job: int, priority: int, rank: int) -> None:
-        """Set a job's position in the queue."""
+        """Set a job's position in the queue; it stays there when the queue is sorted again."""
         self._write("UPDATE job SET priority = ?, rank = ? WHERE id = ?", (priority, rank, job))
+        self._moved.put(str(job), b"")
 
     def remove(self, jobs: Iterable[tuple[int, State]]) -> None:
         """Delete jobs that are not running."""
@@ -278,6 +281,7 @@ class QueueJobs(Jobs):
             self._write("DELETE FROM earlier_attempt WHERE job = ?", (job,))
             self._write("DELETE FROM reservation WHERE job = ?", (job,))
             self._write("DELETE FROM job WHERE id = ?", (job,))
+            self._moved.forget(str(job))
             # A successful run stays known, so that its sweep does not repeat it.
             if state is State.DONE:
                 self._write("UPDATE sweep_run SET done = 1, params = NULL WHERE job = ?", (job,))

@@ -324,6 +324,7 @@ class Harness:
         """Die at this moment."""
         driver = self.context.driver
         driver.stop()
+        self.context.ranks.close()
         if driver.stopped.done():
             # asyncio logs an exception that is not read when the garbage collector finds it. If that happens
             # inside ast.parse, Python 3.11 fails there: the log calls ast.parse again.

@@ -37,6 +37,12 @@ _COLUMNS = (
     Column("OOM", right=True),
     Column("LOST", right=True),
 )
+_ORDER_COLUMNS = (
+    Column("ORDER"),
+    Column("MEAN", right=True),
+    Column("95%", right=True),
+    Column("LONGEST", right=True),
+)
 _DEFAULT = "8x80G,4x24G"
 _MOST_GPUS = 1024
 
@@ -49,6 +55,7 @@ ARGUMENTS = (
     arg("--sm", type=float, default=0.3, metavar="X", help="of a GPU it keeps busy (default: 0.3)"),
     arg("--seeds", type=int, default=5, metavar="N", help="how many to draw (default: 5)"),
     arg("--sizes", action="store_true", help="draw sweeps whose memory follows their parameters"),
+    arg("--orders", action="store_true", help="compare the orders fifo and shortest instead"),
     arg("--json", action="store_true", help="print JSON"),
 )
 
@@ -63,6 +70,8 @@ def run(args: Args) -> int:
         raise UsageError("--trace and --runs exclude each other: give one of them")
     if args.seeds < 1:
         raise UsageError(f"--seeds {args.seeds}: write 1 or more")
+    if args.orders:
+        return _compare_orders(args, machines)
     found = []
     for machine in machines:
         if args.trace is not None:
@@ -81,6 +90,44 @@ def run(args: Args) -> int:
         return 0
     for machine, contests in found:
         _print(machine, contests)
+    return 0
+
+
+def _compare_orders(args: Args, machines: Sequence[Machine]) -> int:
+    """Print completion times with each order of the queue, with a GPU for each job."""
+    from stoker.simulator.order_comparison import ORDERS, complete, draw_mixed
+    from stoker.simulator.workload import read_trace
+
+    if args.runs is not None or args.sizes:
+        raise UsageError(
+            "--orders takes --trace, or draws jobs at random: leave --runs and --sizes out"
+        )
+    found = []
+    for machine in machines:
+        workloads = (
+            [read_trace(args.trace)]
+            if args.trace is not None
+            else [draw_mixed(seed, machine.gpus) for seed in range(args.seeds)]
+        )
+        outcomes = {
+            order: [complete(works, machine.gpus, order) for works in workloads] for order in ORDERS
+        }
+        found.append({"machine": machine.text, "orders": outcomes})
+        if not args.json:
+            print(f"{machine.text}: {sum(map(len, workloads))} jobs, from arrival to end")
+            rows = [
+                [
+                    order,
+                    *(
+                        _span(statistics.median(getattr(each, name) for each in outcomes[order]))
+                        for name in ("mean_s", "p95_s", "longest_s")
+                    ),
+                ]
+                for order in ORDERS
+            ]
+            print_table(_ORDER_COLUMNS, rows)
+    if args.json:
+        print_json(found, indent=None)
     return 0
 
 
