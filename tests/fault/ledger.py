@@ -180,7 +180,8 @@ def _held(home: Home) -> list[str]:
     found = [f"slot {slot.label} holds {slot.jobs}" for slot in status.slots if slot.jobs]
     found += [f"slot {slot.label} is leased" for slot in status.slots if slot.held]
     found += [f"slot {slot.label} is closed: {slot.closed}" for slot in status.slots if slot.closed]
-    for name in os.listdir(lease_folder) if os.path.isdir(lease_folder) else ():
+    names = os.listdir(lease_folder) if os.path.isdir(lease_folder) else ()
+    for name in (name for name in names if name.startswith("gpu-")):  # others are turn files
         with open(os.path.join(lease_folder, name), "rb") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

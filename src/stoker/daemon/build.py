@@ -29,6 +29,7 @@ from stoker.executors.daemon_executor import DaemonExecutor
 from stoker.executors.multi_node_executor import MultiNodeExecutor
 from stoker.failpoints import reach
 from stoker.gpus.nvml import Gpu
+from stoker.gpus.turn_files import TurnBoard
 from stoker.service.cleanup import cap_logs_for_ever, prune_for_ever
 from stoker.service.queue_builder import QueueSources, assemble
 from stoker.store.database import Database
@@ -96,6 +97,7 @@ class Daemon:
             clock=boot_clock_s,
             name=self._name,
             mps_folder=os.path.join(self._home, "mps"),
+            board=TurnBoard(),
             on_node_report=None if self._cluster is None else self._cluster.on_report,
         )
         return assemble(
@@ -154,6 +156,7 @@ class Daemon:
             self._gpu_monitor.stop()
         if not self.engine.slot_table.running:
             self._retire_mps()
+        self.engine.leave_turns()
         self._executor.close()
         if self._cluster is not None:
             self._cluster.close(self.engine.slot_table)

@@ -55,7 +55,7 @@ class AttemptReports(msgspec.Struct, kw_only=True, eq=False):
         else:
             running.phase = Running(report.pid, report.at_us)
         running.begun = report.at_s
-        timeout_s = running.entry.request.timeout_s
+        timeout_s = self.termination.limit_of(running)
         if running.end_request is not None:
             self.termination.terminate(running, now)
         elif timeout_s is not None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from stoker.accounts import name_of
 from stoker.engine.attempt_ends import AttemptEnds
 from stoker.engine.attempt_reports import AttemptReports
 from stoker.engine.attempt_starts import AttemptStarts, LaunchBuilder, Prepare
@@ -15,6 +16,7 @@ from stoker.engine.engine import Engine
 from stoker.engine.events import EngineListener, Notices
 from stoker.engine.gpu_features import GpuFeatures
 from stoker.engine.gpu_leases import GpuLeases
+from stoker.engine.gpu_turns import Board, GpuTurns
 from stoker.engine.poll_driver import boot_clock_s
 from stoker.engine.queue import Queue
 from stoker.engine.report_handler import ReportHandler
@@ -55,6 +57,7 @@ class EngineParts(msgspec.Struct, frozen=True, kw_only=True):
     sharing: Sharing | None = None
     torch_memory_cap: TorchMemoryCap | None = None
     mps: Mps | None = None
+    board: Board | None = None  # for turns with other users of this machine
     pause_queue: Callable[[str], None] | None = None  # on a full disk
     make_preemption: Callable[[Termination, Suspensions | None], Preemption] | None = None
     make_suspensions: Callable[[Termination], Suspensions] | None = None
@@ -87,11 +90,18 @@ class _EngineBuilder:
         self._notices = Notices(parts.listener.on_notice)
         self._claims_ahead = ClaimsAhead(slot_table, executor, enabled=parts.rules.in_advance)
         self._progress = RunProgress(parts.rules, self._claims_ahead, self._notices)
-        self._gpu_leases = GpuLeases(slot_table, executor, self._notices.tell_once)
+        self._turns = (
+            None
+            if parts.board is None
+            else GpuTurns(slot_table, parts.board, name_of, self._notices.tell_once)
+        )
+        self._gpu_leases = GpuLeases(slot_table, executor, self._notices.tell_once, self._turns)
         self._warm_status = WarmStatus(self._notices.tell_once)
         self._termination = Termination(
             executor, parts.clock, parts.queue.note_ending, slot_table.deadlines
         )
+        if self._turns is not None:
+            self._termination.most_job_s = self._turns.most_job_s
         self._retry_policy = self._make_retry_policy()
         self._ends = AttemptEnds(
             slot_table=slot_table,
@@ -173,6 +183,8 @@ class _EngineBuilder:
         preemption = (
             None if make_preemption is None else make_preemption(self._termination, suspensions)
         )
+        if self._turns is not None and preemption is not None:
+            self._turns.push = preemption.push
         return TurnPlanner(
             slot_table=parts.slot_table,
             queue=parts.queue,
@@ -183,6 +195,7 @@ class _EngineBuilder:
             shared_slots=self._make_shared_slots(starts),
             make_room=None if preemption is None else preemption.make_room,
             suspensions=suspensions,
+            turns=self._turns,
         )
 
     def _make_shared_slots(self, starts: AttemptStarts) -> SharedSlots | None:

@@ -18,6 +18,7 @@ class ClaimsAhead:
         self._enabled = enabled
         self._offered: list[int] = []
         self._is_closed = False  # nothing more is claimed ahead until all attempts have started
+        self.gives_way = False  # another user waits for a GPU: each end of a job is looked at
         self.needs_slot_first = False  # a job waits that must know its GPU before it is launched
 
     def offer_slots(self, *, in_queue_order: bool) -> None:
@@ -29,6 +30,7 @@ class ClaimsAhead:
             in_queue_order
             and self._enabled
             and not self.needs_slot_first
+            and not self.gives_way
             and self._slot_table.has_one_supervisor
         )
         offered = self._slot_table.slots_taking_ahead() if is_possible else []

@@ -26,6 +26,7 @@ from stoker.failpoints import reach
 from stoker.supervisor.journal import Record
 
 if TYPE_CHECKING:
+    from stoker.engine.gpu_turns import GpuTurns
     from stoker.engine.suspensions import Suspensions
 
 _RECORD_AGAIN_S = 1.0
@@ -70,6 +71,11 @@ class Engine(msgspec.Struct, kw_only=True, eq=False):
         return self.planner.suspensions
 
     @property
+    def turns(self) -> GpuTurns | None:
+        """Fair turns with other users of this machine; None in an engine that takes none."""
+        return self.planner.turns
+
+    @property
     def warm_status(self) -> WarmStatus:
         """The warm workers, and why jobs did not use them."""
         return self.reports.warm_status
@@ -106,7 +112,7 @@ class Engine(msgspec.Struct, kw_only=True, eq=False):
 
     def _plan(self, now: float) -> list[Launch | Restore]:
         if self.progress.is_paused(now) or self.retry_policy.lacks_space(now):
-            return self.planner.skip_turn(release_slots=self.progress.draining)
+            return self.planner.skip_turn(now, release_slots=self.progress.draining)
         return self.planner.plan_turn(now)
 
     def _conclude(self) -> None:
@@ -201,6 +207,11 @@ class Engine(msgspec.Struct, kw_only=True, eq=False):
         for running in self.slot_table.running.values():
             running.end_request = running.end_request or EndRequest(Ending.KILL, reason)
             self.executor.kill(running.key)
+
+    def leave_turns(self) -> None:
+        """Stop waiting for GPUs of others; what was used stays on record."""
+        if self.turns is not None:
+            self.turns.close(self.clock())
 
     def finish(self) -> None:
         """End processes that jobs left behind; `progress.finished` is set when they are gone."""

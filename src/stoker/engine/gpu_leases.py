@@ -3,40 +3,53 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from stoker.engine.slot_state import LeaseHeld, LeaseRefusal, LeaseRequested, SlotState, Unleased
 from stoker.engine.slots import SlotTable
 from stoker.executors.contract import Executor, Unheld
 from stoker.gpus.lease_holder import holder
 
+if TYPE_CHECKING:
+    from stoker.engine.gpu_turns import GpuTurns
+
 _RETRY_S = 1.0
 _NEVER = float("inf")
 
 
 class GpuLeases:
-    """Requests and releases the leases of a slot table's slots."""
+    """Requests and releases the leases of a slot table's slots. With `turns`, others may come first."""
 
     def __init__(
-        self, slot_table: SlotTable, executor: Executor, tell_once: Callable[[str], None]
+        self,
+        slot_table: SlotTable,
+        executor: Executor,
+        tell_once: Callable[[str], None],
+        turns: GpuTurns | None = None,
     ) -> None:
         self._slot_table = slot_table
         self._executor = executor
         self._tell_once = tell_once
+        self._turns = turns
 
     def request_all(self, now: float) -> None:
         """Request every open slot that is not ours; after a refusal, not before its time."""
         for state in self._slot_table.index.unleased():
             if isinstance(state.lease, Unleased) and now >= state.lease.retry_at and state.is_open:
-                self.request(state)
+                at = now if self._turns is None else self._turns.may_ask(state, now)
+                if at > now:
+                    state.lease = Unleased(state.refusal, at)
+                else:
+                    self.request(state)
 
     def next_retry_at(self) -> float:
-        """When a refused slot is requested again."""
+        """When a slot that was refused, or left to others, is requested again."""
         return min(
             (
                 state.lease.retry_at
                 for state in self._slot_table.index.unleased()
                 if isinstance(state.lease, Unleased)
-                and state.lease.refusal is not None
+                and state.lease.retry_at
                 and state.current is None
                 and state.is_open
             ),
@@ -52,11 +65,16 @@ class GpuLeases:
     def on_held(self, slot: int) -> None:
         """Note that a slot is ours."""
         self._slot_table.states[slot].lease = LeaseHeld()
+        if self._turns is not None:
+            self._turns.retry_at(slot, 0.0)
 
     def on_unheld(self, report: Unheld, now: float) -> None:
         """Note that a slot is not ours: another process has its lease, or no lease can be kept."""
         state = self._slot_table.states[report.slot]
-        state.lease = Unleased(self._explain(state, report), now + _RETRY_S)
+        retry_at = now + _RETRY_S
+        if self._turns is not None:
+            retry_at = self._turns.retry_at(report.slot, retry_at)
+        state.lease = Unleased(self._explain(state, report), retry_at)
 
     def _explain(self, state: SlotState, report: Unheld) -> LeaseRefusal:
         if report.attempt is not None:

@@ -38,6 +38,8 @@ class PollDriver:
         self._when_over = when_over
         self._poll = select.poll()
         self._callbacks: dict[int, Callable[[], None]] = {}
+        if engine.turns is not None:
+            self.listen(engine.turns.fileno(), engine.turns.on_change)
 
     def __contains__(self, fd: int) -> bool:
         return fd in self._callbacks
@@ -73,6 +75,7 @@ class PollDriver:
             engine.settle(read_journals(self._journal, engine.slot_table.running).records)
             raise
         finally:
+            engine.leave_turns()
             self._executor.close()
 
     def _go_on_until(

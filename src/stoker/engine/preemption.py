@@ -99,9 +99,10 @@ class Preemption:
             self._jobs.put_at(job, priority, winner.rank + 1)
         for running in self._slot_table.running.values():
             if running.attempt.job == job:
-                self._push(running, reason)
+                self.push(running, reason)
 
-    def _push(self, running: RunningAttempt, reason: str) -> None:
+    def push(self, running: RunningAttempt, reason: str) -> None:
+        """Suspend a job or end it; it waits again."""
         suspensions = self._suspensions
         if suspensions is not None and self._suspends() and suspensions.can_push(running):
             suspensions.push(running, reason)

@@ -26,6 +26,8 @@ class SlotIndex:
         self._users: Counter[str] = Counter()
         self._open_on: Counter[str] = Counter()
         self._most_open: int | None = None
+        self._held: set[int] = set()
+        self._lease_changes = 0
 
     def touch(self, index: int) -> None:
         """Note that a slot has changed."""
@@ -50,6 +52,15 @@ class SlotIndex:
     def quick(self) -> list[SlotState]:
         """The slots whose jobs are so short that more are claimed ahead."""
         return self._list(self._update()._quick)
+
+    def lease_changes(self) -> int:
+        """How often a slot has become ours or ceased to be."""
+        return self._update()._lease_changes
+
+    def has_unleased(self) -> bool:
+        """Whether a slot is not ours: it was not requested, was refused, or has no answer yet."""
+        self._update()
+        return bool(self._unleased) or len(self._leased) > len(self._held)
 
     def count_open(self) -> int:
         """How many slots of whole GPUs may get jobs."""
@@ -89,6 +100,7 @@ class SlotIndex:
         _mark(self._idle, index, idle)
         _mark(self._idle_closed, index, idle and not is_open)
         _mark(self._quick, index, state.ahead > 0)
+        self._lease_changes += _mark(self._held, index, isinstance(lease, LeaseHeld))
         if _mark(self._open, index, whole and is_open):
             self._open_on[state.slot.node] += 1 if is_open else -1
             self._most_open = None

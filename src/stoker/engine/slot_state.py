@@ -54,6 +54,8 @@ class ClosedBy(enum.Enum):
     NODE = "node"  # the node cannot be reached
     GPU = "gpu"  # the GPU is lost, faulty or used by other processes
     USER = "user"  # DRAINED or REMOVED
+    TURN = "turn"  # another user is next
+    RULE = "rule"  # the rules of the box forbid it
 
 
 _set = msgspec.Struct.__setattr__
@@ -79,6 +81,7 @@ class SlotState(msgspec.Struct):
     tenants: int = 0  # how many shared slots of its GPU are occupied
     releasing: bool = False  # the memory of the last job is not free yet
     ahead: int = 0  # how many jobs to claim ahead for this slot
+    job_s: float = 0.0  # how long the last job here took
 
     def __setattr__(self, name: str, value: Any) -> None:
         _set(self, name, value)
@@ -129,7 +132,8 @@ class SlotState(msgspec.Struct):
     @property
     def fault(self) -> str | None:
         """Why it gets no jobs although no user took it out of use."""
-        return self.closed.get(ClosedBy.NODE) or self.closed.get(ClosedBy.GPU)
+        sources = (ClosedBy.NODE, ClosedBy.GPU, ClosedBy.RULE, ClosedBy.TURN)
+        return next((self.closed[each] for each in sources if each in self.closed), None)
 
     def close(self, source: ClosedBy, reason: str | None) -> None:
         """Close the slot for a reason, or withdraw the reason of this source (None)."""
@@ -146,5 +150,6 @@ class SlotState(msgspec.Struct):
 
     def learn_duration(self, duration_s: float) -> None:
         """Claim the more jobs ahead, the shorter they are."""
+        _set(self, "job_s", duration_s)
         quick = duration_s < QUICK_S
         self.ahead = min(_MAX_AHEAD, 1 + int(AHEAD_S / max(duration_s, 1e-4))) if quick else 0

@@ -33,6 +33,13 @@ class Termination:
         self._record = record
         self._deadlines = deadlines
         self._pending: list[Callable[[], None]] = []
+        self.most_job_s: Callable[[], float | None] = lambda: None  # by the rules of the box
+
+    def limit_of(self, running: RunningAttempt) -> float | None:
+        """Return the time limit of an attempt in seconds: its own, or that of the box; None for any time."""
+        most_s = self.most_job_s() if running.slots else None
+        limits = [each for each in (running.entry.request.timeout_s, most_s) if each is not None]
+        return min(limits, default=None)
 
     def carry_out(self) -> None:
         """Send the pending signals; to be called after a commit."""
@@ -92,7 +99,7 @@ class Termination:
 
     def renew_deadline(self, running: RunningAttempt) -> None:
         """Apply a time limit that was changed while the job runs."""
-        timeout_s = running.entry.request.timeout_s
+        timeout_s = self.limit_of(running)
         if running.end_request is None and running.started_at_us is not None:
             age_s = time.time() - running.started_at_us / 1e6 - running.paused_s
             running.deadline = None if timeout_s is None else self._clock() - age_s + timeout_s
@@ -104,7 +111,9 @@ class Termination:
             return
         if running.end_request is None:
             request = running.entry.request
-            reason = f"over the time limit of {request.timeout_s:g} s"
+            limit_s = self.limit_of(running) or now - running.begun
+            whose = "" if limit_s == request.timeout_s else " that this machine's rules set"
+            reason = f"over the time limit of {limit_s:g} s{whose}"
             ending = Ending.PREEMPT if request.options.requeue else Ending.OVERDUE
             self._record(running.attempt.job, ending, reason)
             self._end(running, ending, reason)

@@ -20,6 +20,7 @@ from stoker.engine.slots import SlotTable
 from stoker.executors.contract import Launch, Restore
 
 if TYPE_CHECKING:
+    from stoker.engine.gpu_turns import GpuTurns
     from stoker.engine.shared_slots import SharedSlots
     from stoker.engine.suspensions import Suspensions
 
@@ -62,9 +63,11 @@ class TurnPlanner(msgspec.Struct, kw_only=True, eq=False):
     shared_slots: SharedSlots | None
     make_room: Callable[[QueueEntry], None] | None
     suspensions: Suspensions | None = None
+    turns: GpuTurns | None = None
     policy: Policy = plan
     _turn_again: bool = False  # more could start, and no event will say so
     _lacks_slots: bool = False
+    _slots_short: int = 0
     _kept: Mapping[int, int] = {}
 
     @property
@@ -74,6 +77,11 @@ class TurnPlanner(msgspec.Struct, kw_only=True, eq=False):
 
     def plan_turn(self, now: float) -> list[Launch | Restore]:
         """Start and resume everything that can be now. Returns it; all of it is recorded."""
+        launches = self._plan_turn(now)
+        self._tell_others(now, has_launches=bool(launches))
+        return launches
+
+    def _plan_turn(self, now: float) -> list[Launch | Restore]:
         self._turn_again = self._lacks_slots = False
         vacancies = self._find_vacancies(now)
         candidates = self._select_candidates(vacancies)
@@ -94,12 +102,22 @@ class TurnPlanner(msgspec.Struct, kw_only=True, eq=False):
             return launches
         return launches + self._join(candidates, {start.job for start in starts}, now)
 
-    def skip_turn(self, *, release_slots: bool) -> list[Launch | Restore]:
+    def skip_turn(self, now: float, *, release_slots: bool) -> list[Launch | Restore]:
         """Start nothing in this turn."""
         self._turn_again = self._lacks_slots = False
         if release_slots:
             self.gpu_leases.release_idle()
+        self._tell_others(now)
         return []
+
+    def _tell_others(self, now: float, *, has_launches: bool = False) -> None:
+        """Tell other users of this machine how many slots are lacking.
+
+        After a turn with launches that is not known: only so many jobs were read as could start.
+        """
+        if self.turns is not None:
+            wanted = self._slots_short if self._lacks_slots else None if has_launches else 0
+            self.turns.conclude(now, wanted=wanted)
 
     def preview(self, now: float) -> Preview:
         """What would start now of the head of the queue; changes nothing."""
@@ -124,10 +142,15 @@ class TurnPlanner(msgspec.Struct, kw_only=True, eq=False):
             due = min(due, space_due)
         if self.suspensions is not None:
             due = min(due, self.suspensions.due_at())
+        if self.turns is not None:
+            due = min(due, self.turns.due_at())
         delay_s = self.queue.due_s()
         return due if delay_s is None else min(due, now + delay_s)
 
     def _find_vacancies(self, now: float) -> _Vacancies:
+        if self.turns is not None:
+            self.turns.review(now)
+            self.claims_ahead.gives_way = self.turns.has_claims
         self.claims_ahead.offer_slots(in_queue_order=self.policy is plan)
         self.gpu_leases.release_closed()
         self.queue.wake()
@@ -154,6 +177,7 @@ class TurnPlanner(msgspec.Struct, kw_only=True, eq=False):
         slots_wanted = candidates.slots_wanted(enough=vacancies.loose)
         self._lacks_slots = slots_wanted > vacancies.loose or candidates.lacks_slots(vacancies.free)
         if self._lacks_slots:
+            self._slots_short = max(1, slots_wanted - vacancies.loose)
             self.gpu_leases.request_all(now)
         return slots_wanted > 0
 

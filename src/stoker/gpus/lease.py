@@ -104,11 +104,16 @@ class Lease:
         return True
 
     def release(self) -> None:
-        """Release the GPU, even if leftover processes of jobs still have the descriptor open."""
+        """Release the GPU, even if leftover processes of jobs still have the descriptor open.
+
+        The file's time changes last: it tells Stokers that watch the folder that the lock can be taken.
+        """
         for lock in reversed(self._locks):
             with contextlib.suppress(OSError):
                 os.ftruncate(lock.fd, 0)
             fcntl.flock(lock.fd, fcntl.LOCK_UN)
+            with contextlib.suppress(OSError):
+                os.utime(lock.fd)
             os.close(lock.fd)
 
 
@@ -140,7 +145,7 @@ def open_to_read(key: str) -> list[int]:
     found = []
     for folder in lease_folders():
         with contextlib.suppress(OSError):
-            found.append(_open_plain(_path(folder, key), os.O_RDONLY))
+            found.append(open_plain(_path(folder, key), os.O_RDONLY))
     return found
 
 
@@ -177,7 +182,7 @@ def _unlock(locks: list[Lock], own: list[Lock]) -> None:
 def _lock_file(path: str) -> Lock | None:
     """Lock a file, and create it if it is missing; None if another process has locked it."""
     folder = os.path.dirname(path)
-    _check_folder(folder, make=folder == lease_folders()[0] != ROOT_FOLDER)
+    check_folder(folder, make=folder == lease_folders()[0] != ROOT_FOLDER)
     while True:
         fd = _open(path)
         try:
@@ -226,7 +231,7 @@ def _open(path: str) -> int:
     # Without O_CREAT first: fs.protected_regular refuses it for another user's file in a sticky folder.
     while True:
         with contextlib.suppress(FileNotFoundError):
-            return _open_plain(path, os.O_RDWR)
+            return open_plain(path, os.O_RDWR)
         try:
             fd = os.open(path, _FLAGS | os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
         except FileExistsError:
@@ -235,7 +240,7 @@ def _open(path: str) -> int:
         return fd
 
 
-def _open_plain(path: str, access: int) -> int:
+def open_plain(path: str, access: int) -> int:
     """Open a file only if it is a plain file with a single name, so that writes reach no other file."""
     try:
         fd = os.open(path, _FLAGS | access)
@@ -259,7 +264,7 @@ def _no_plain_file(path: str) -> UnsafeError:
     return UnsafeError(f"{path} is not a plain file with one name: {remedy}")
 
 
-def _check_folder(folder: str, *, make: bool) -> None:
+def check_folder(folder: str, *, make: bool) -> None:
     """Check that only a file's owner, the folder's owner or root can remove a file from this folder."""
     try:
         found = os.lstat(folder)

@@ -12,6 +12,7 @@ import fcntl
 import json
 import os
 import time
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from stoker.accounts import name_of, printable
@@ -59,6 +60,26 @@ def holder(key: str) -> Holder | None:
     return found
 
 
+def holding_users(keys: Iterable[str]) -> dict[str, int]:
+    """Return the uid of the user that holds each of these GPUs, as far as the machine shows it."""
+    locks = _read_locks()
+    found = {}
+    for key in keys:
+        for fd in open_to_read(key):
+            pid = None if key in found else _find_lock(fd, locks)
+            uid = None if pid is None else _uid_of(pid, _first_seen(fd, pid))
+            if uid is not None:
+                found[key] = uid
+            os.close(fd)
+    return found
+
+
+def locking_user(fd: int) -> int | None:
+    """Return the uid of the process that has locked a file; None if the machine does not show it."""
+    pid = _locking_pid(fd)
+    return None if pid is None else _uid_of(pid, _first_seen(fd, pid))
+
+
 def _is_locked(fd: int) -> bool:
     try:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -70,8 +91,9 @@ def _is_locked(fd: int) -> bool:
 def _describe(fd: int) -> Holder:
     note = _read_note(fd)
     pid = _locking_pid(fd)
-    user = None if pid is None else _user_of(pid, _first_seen(fd, pid))
-    return Holder(pid or note.pid, user or _UNKNOWN_USER, note.what, note.since)
+    uid = None if pid is None else _uid_of(pid, _first_seen(fd, pid))
+    user = _UNKNOWN_USER if uid is None else name_of(uid)
+    return Holder(pid or note.pid, user, note.what, note.since)
 
 
 def _read_note(fd: int) -> _Note:
@@ -94,17 +116,29 @@ def _locking_pid(fd: int) -> int | None:
 
     The process may have ended: a lock lives as long as any process has its descriptor open.
     """
-    inode = os.fstat(fd).st_ino
-    devices = {_mount_device(fd), os.fstat(fd).st_dev}
+    return _find_lock(fd, _read_locks())
+
+
+def _find_lock(fd: int, locks: Mapping[tuple[int, int], int]) -> int | None:
+    status = os.fstat(fd)
+    pid = locks.get((status.st_dev, status.st_ino))
+    if pid is None and (device := _mount_device(fd)) is not None:
+        pid = locks.get((device, status.st_ino))
+    return pid or None
+
+
+def _read_locks() -> dict[tuple[int, int], int]:
+    """Return the process of each flock, by device and inode; 0 for a process that is not visible here."""
+    found: dict[tuple[int, int], int] = {}
     try:
         with open("/proc/locks", encoding="ascii", errors="replace") as file:
             for line in file:
                 words = line.split()
-                if words[1] == "FLOCK" and _file_of(words[5]) in {(d, inode) for d in devices}:
-                    return int(words[4]) if int(words[4]) > 0 else None
+                if words[1] == "FLOCK":
+                    found.setdefault(_file_of(words[5]), max(0, int(words[4])))
     except (OSError, ValueError, IndexError):
         pass
-    return None
+    return found
 
 
 def _file_of(word: str) -> tuple[int, int]:
@@ -135,7 +169,7 @@ def _first_seen(fd: int, pid: int) -> float:
     return _seen[file][1]
 
 
-def _user_of(pid: int, seen_at_s: float) -> str | None:
+def _uid_of(pid: int, seen_at_s: float) -> int | None:
     """Return the user of a process; None if it is gone, hidden, or younger than its lock.
 
     A younger process only reuses the pid: it has nothing to do with the lock.
@@ -147,4 +181,4 @@ def _user_of(pid: int, seen_at_s: float) -> str | None:
             uid = next(int(line.split()[1]) for line in file if line.startswith(b"Uid:"))
     except (OSError, ValueError, IndexError, StopIteration):
         return None
-    return name_of(uid) if ticks / _TICKS_PER_S <= seen_at_s else None
+    return uid if ticks / _TICKS_PER_S <= seen_at_s else None

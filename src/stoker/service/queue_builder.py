@@ -22,6 +22,7 @@ from stoker.engine.eta import Eta
 from stoker.engine.event_broadcast import Broadcast
 from stoker.engine.event_publisher import Publisher
 from stoker.engine.failure_limit import FailureLimit
+from stoker.engine.gpu_turns import Board
 from stoker.engine.hooks import Hooks
 from stoker.engine.launch_spec import LaunchSpecs, command_facts, run_folder
 from stoker.engine.mps import Mps
@@ -60,6 +61,7 @@ class QueueSources(msgspec.Struct, frozen=True, kw_only=True):
     clock: Callable[[], float]
     head: str = ""
     nodes: Iterable[NodeFacts] = ()  # those known from before
+    board: Board | None = None  # for turns with other users of this machine
     prepare: Prepare | None = None  # other than by the specs of the jobs
     suspend_helper: Helper | None = None  # other than processes of the worker task
     name: str = ""  # of the supervisor: it begins the cookies of the jobs
@@ -117,6 +119,7 @@ class _QueueBuilder:
                 sharing=self.sharing,
                 torch_memory_cap=TorchMemoryCap(specs.surroundings),
                 mps=self._find_mps(),
+                board=sources.board,
                 pause_queue=self._pause_queue,
                 make_preemption=lambda termination, suspensions: Preemption(
                     self.slot_table,
@@ -233,7 +236,21 @@ def assemble(
         context.hooks.on_end,
     ]
     _follow_config(context)
+    _follow_turns(context)
     return context
+
+
+def _follow_turns(context: QueueContext) -> None:
+    """Plan again when other users of this machine wait for GPUs or release them."""
+    turns = context.engine.turns
+    if turns is None:
+        return
+
+    def on_change() -> None:
+        turns.on_change()
+        context.driver.poke()
+
+    asyncio.get_running_loop().add_reader(turns.fileno(), on_change)
 
 
 def _follow_config(context: QueueContext) -> None:

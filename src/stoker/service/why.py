@@ -180,12 +180,22 @@ def _view(
         if is_barred
         else _unfit(context, facts, slot_state) or _too_small(context, facts, slot_state),
         drained=slot_state.drained,
-        closed=slot_state.closed.get(ClosedBy.GPU),
-        waits_for=None if slot_state.refusal is None else slot_state.refusal.reason,
+        closed=slot_state.fault,
+        waits_for=_waits_for(context, slot_state, now),
         occupant=None if slot_state.current is None else _occupant(slot_state.current, now),
         kept_for=reserved.get(slot_state.slot.index),
         shared=_shared(context, facts, slot_state),
     )
+
+
+def _waits_for(context: QueueContext, slot_state: SlotState, now: float) -> str | None:
+    """Return who holds a GPU, and whose turn is next there."""
+    if slot_state.refusal is None:
+        return None
+    turns = context.engine.turns
+    turn = None if turns is None else turns.explain(slot_state, now)
+    reason = slot_state.refusal.reason
+    return reason if turn is None else f"{reason} ({turn})"
 
 
 def _unfit(context: QueueContext, facts: Facts, slot_state: SlotState) -> str | None:

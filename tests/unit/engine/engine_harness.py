@@ -18,6 +18,7 @@ from stoker.engine.adoption import adopt
 from stoker.engine.config import Config
 from stoker.engine.context import QueueContext
 from stoker.engine.engine import Engine
+from stoker.engine.gpu_turns import Board
 from stoker.engine.suspend_helper import HelperAnswer, HelperOrder
 from stoker.executors.contract import Launch
 from stoker.gpus.slot_grammar import parse_slots
@@ -108,6 +109,7 @@ class Harness:
         script: Callable[[Launch], int | None] = run_until_ended,
         nodes: tuple[NodeFacts, ...] = (),
         mps_folder: str | None = None,
+        board: Board | None = None,
     ) -> None:
         self.home = home
         self.now = 1000.0
@@ -115,6 +117,7 @@ class Harness:
         self.slots = slots(gpus) if isinstance(gpus, int) else gpus
         self.cpu_places = cpu_places
         self.mps_folder = mps_folder
+        self.board = board
         self.nodes = nodes  # the first of them is this machine
         self.helper = FakeHelper()
         self.executor = FakeExecutor(lambda: self.now, script, persistent=True)
@@ -150,6 +153,7 @@ class Harness:
             nodes=self.nodes,
             clock=lambda: self.now,
             mps_folder=self.mps_folder,
+            board=self.board,
             suspend_helper=self.helper,
         )
         self.context = assemble(

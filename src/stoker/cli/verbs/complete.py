@@ -54,6 +54,13 @@ _ONE_JOB = ("show", "why", "move", "edit")
 ARGUMENTS = (arg("words", nargs="...", metavar="WORDS", help="what was typed after stoker"),)
 
 
+_ACTIONS = {
+    "daemon": ("start", "stop", "restart", "status", "install"),
+    "cluster": ("up", "join", "token", "revoke", "status", "leave", "forget"),
+    "box": ("install", "check"),
+}
+
+
 def run(args: Args) -> int:
     """Print the completions."""
     words = args.words[1:] if args.words[:1] == ["--"] else args.words
@@ -85,12 +92,8 @@ def choices_for(words: list[str]) -> list[Choice]:
 
 def _positional(verb: str, given: list[str], current: str) -> list[Choice]:
     match verb:
-        case "daemon" if not given:
-            return _fitting(_plain("start", "stop", "restart", "status", "install"), current)
-        case "cluster" if not given:
-            return _fitting(
-                _plain("up", "join", "token", "revoke", "status", "leave", "forget"), current
-            )
+        case _ if verb in _ACTIONS and not given:
+            return _fitting(_plain(*_ACTIONS[verb]), current)
         case "gpus":
             if not given:
                 return _fitting(_plain("add", "drain", "remove"), current)

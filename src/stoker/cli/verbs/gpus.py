@@ -19,11 +19,12 @@ if TYPE_CHECKING:
 
 SUMMARY = """\
 Show this machine's GPUs, or all of a cluster's: memory, utilisation, who uses and who holds each, and what
-the queue does there.
+the queue does there. Where several people use Stoker, also who waits, and how much each has used recently.
 Or change which of them the queue uses, while jobs run: what runs on a GPU is never touched."""
 EXAMPLES = """\
   stoker gpus             a table
   stoker gpus --json      a list for scripts: [] where there is no GPU
+  stoker gpus --rules     the rules of a machine that several people share
   stoker gpus drain 1     start nothing more on GPU 1; what runs there comes to its end
   stoker gpus add 1       use it again, or a GPU that the queue did not have
   stoker gpus remove 1    let the queue have it no longer
@@ -33,6 +34,9 @@ _COLUMNS = [
     Column(header, fold=True) for header in ("GPU", "NAME", "MEMORY", "UTIL", "USED BY", "HELD BY")
 ]
 _QUEUE = Column("QUEUE", fold=True)
+_USER_COLUMNS = [
+    Column(header, fold=True) for header in ("USER", "HOLDS", "WAITS FOR", "RECENT USE", "PART")
+]
 _ACTIONS = ("add", "drain", "remove")
 _TIMEOUT_S = 2.0
 
@@ -40,11 +44,16 @@ ARGUMENTS = (
     arg("action", nargs="?", choices=_ACTIONS, metavar="ACTION", help=", ".join(_ACTIONS)),
     arg("gpu", nargs="?", metavar="ID", help="a GPU as the table names it; 0+1 is a slot of two"),
     arg("--json", action="store_true", help="print a JSON list"),
+    arg("--rules", action="store_true", help="show the rules that this machine's admin has set"),
 )
 
 
 def run(args: Args) -> int:
-    """Print the GPUs, or change which of them the queue uses."""
+    """Print the GPUs or the rules, or change which GPUs the queue uses."""
+    if args.rules:
+        if args.action is not None or args.json:
+            raise UsageError("--rules stands alone: stoker gpus --rules")
+        return _show_rules()
     if args.action is None:
         return _show(args)
     if args.gpu is None:
@@ -99,7 +108,55 @@ def _show(args: Args) -> int:
         blank = ("-",) * (len(_COLUMNS) - 1)
         table += [(name, *blank, _in_queue(name, slots)) for name in named]
         print_table([*_COLUMNS, _QUEUE], table)
+    if rows and not args.json:
+        _show_users({state.gpu.uuid: state.gpu.label for state in states})
     return 0
+
+
+def _show_rules() -> int:
+    from stoker.core.box_rules import describe_rules
+    from stoker.gpus.box_file import BoxFile, rules_path
+
+    box_file = BoxFile()
+    box_file.refresh()
+    if box_file.error is not None:
+        raise StokerError(f"{box_file.error}; daemons keep the rules that they read before")
+    lines = describe_rules(box_file.rules)
+    print("\n".join(lines) if lines else f"no rules: everybody has the same share ({rules_path()})")
+    return 0
+
+
+def _show_users(labels: dict[str, str]) -> None:
+    """Print which GPUs each user holds and waits for, and its recent use, if there are several users."""
+    from stoker.accounts import name_of
+    from stoker.core.turns import format_use
+    from stoker.gpus.lease_holder import holding_users
+    from stoker.gpus.turn_files import read_users
+
+    users = read_users(time.clock_gettime(time.CLOCK_BOOTTIME))
+    held: dict[int, list[str]] = {}
+    for key, uid in holding_users(labels).items():
+        held.setdefault(uid, []).append(labels[key])
+    uids = sorted({*held, *users}, key=name_of)
+    if len(uids) < 2:
+        return
+    total_s = sum(user.use_s for user in users.values())
+    table = []
+    for uid in uids:
+        user = users.get(uid)
+        waits = [] if user is None else [labels[key] for key in sorted(user.gpus) if key in labels]
+        use_s = 0.0 if user is None else user.use_s
+        table.append(
+            (
+                name_of(uid),
+                ", ".join(sorted(held.get(uid, ()))) or "-",
+                ", ".join(sorted(waits)) or "-",
+                format_use(use_s),
+                f"{100 * use_s / total_s:.0f}%" if total_s else "-",
+            )
+        )
+    print()
+    print_table(_USER_COLUMNS, table)
 
 
 def _without_nvml(seen: set[str], slots: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:

@@ -1,0 +1,161 @@
+"""Turns between real users of the machine: their daemons are real, their GPUs are not."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from patience import PATIENCE_S, until
+from security.second_user import SecondUser, make_second_user, remove_second_user
+from stoker.testing.state import GIB, FakeGpus
+
+# A user of its own must be able to read this interpreter and the tests, wherever they are.
+_MAY_READ = ("--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search")
+
+
+class Member:
+    """A user with a daemon of its own."""
+
+    def __init__(self, user: SecondUser, folder: Path, leases: Path, box: FakeGpus) -> None:
+        self.user = user
+        self.home = folder / user.name
+        self.home.mkdir()
+        os.chown(self.home, user.uid, user.gid)
+        self._env = {
+            "PATH": os.environ["PATH"],
+            "LANG": "C.UTF-8",
+            "HOME": str(self.home),
+            "STOKER_HOME": str(self.home / "stoker"),
+            "STOKER_LEASE_DIR": str(leases),
+            **box.env(),
+        }
+
+    def ok(self, *words: str, stdin: str = "") -> str:
+        """Run a verb, which must succeed; its output."""
+        ids = (f"--reuid={self.user.uid}", f"--regid={self.user.gid}", "--clear-groups")
+        ended = subprocess.run(
+            ["setpriv", *ids, *_MAY_READ, sys.executable, "-m", "stoker", *words],
+            env=self._env,
+            cwd=self.home,
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+        )
+        assert ended.returncode == 0, ended.stderr
+        return ended.stdout
+
+    def states(self) -> dict[int, str]:
+        """The state of each job."""
+        return {job["id"]: job["state"] for job in json.loads(self.ok("ls", "-a", "--json"))}
+
+    def close(self) -> None:
+        """Stop the daemon and its jobs."""
+        self.ok("daemon", "stop", "--kill")
+
+
+@pytest.fixture
+def leases(shared_folder: Path) -> Path:
+    folder = shared_folder / "leases"
+    folder.mkdir()
+    folder.chmod(0o1777)
+    return folder
+
+
+@pytest.fixture
+def members(
+    account: SecondUser, shared_folder: Path, leases: Path, nvml_library: str
+) -> Iterator[Callable[[SecondUser], Member]]:
+    box = FakeGpus(shared_folder / "nvml", nvml_library).create(2, 8 * GIB)
+    for path in (shared_folder / "nvml", *(shared_folder / "nvml").rglob("*")):
+        path.chmod(0o777)
+    made: list[Member] = []
+
+    def make(user: SecondUser) -> Member:
+        made.append(Member(user, shared_folder, leases, box))
+        return made[-1]
+
+    yield make
+    for member in made:
+        member.close()
+
+
+@pytest.fixture
+def third_user(account: SecondUser) -> Iterator[SecondUser]:
+    user = make_second_user(f"stokerthird{os.getpid()}")
+    yield user
+    remove_second_user(user)
+
+
+def test_the_single_job_of_another_user_comes_before_the_rest_of_a_sweep(
+    account: SecondUser, third_user: SecondUser, members: Callable[[SecondUser], Member]
+) -> None:
+    ann, bob = members(account), members(third_user)
+    ann.ok("add", "--batch", "-", stdin="sleep 0.7\n" * 40)
+    until(lambda: list(ann.states().values()).count("done") >= 4, "the first jobs are done")
+    bob.ok("add", "sleep 0.1")
+    waits = bob.ok("why", "1")
+    bob.ok("wait", "1")
+    assert "done" not in waits
+    states = list(ann.states().values())
+    assert states.count("waiting") >= 15
+    shown = bob.ok("gpus")
+    assert account.name in shown
+    assert "RECENT USE" in shown
+
+
+def test_bad_turn_files_of_another_user_change_nothing(
+    account: SecondUser, members: Callable[[SecondUser], Member], leases: Path
+) -> None:
+    ann = members(account)
+    attacker = make_second_user(f"stokerbad{os.getpid()}")
+    try:
+        attacker.start_until_ready(
+            """
+            folder = sys.argv[3]
+            def path(n): return f"{folder}/turn-{os.getuid()}-{n:016x}"
+            held = []
+            for n, content in enumerate([b"\\xff\\x00" * 50, b"[" * 9000, b'{"wants": "all"}', b"{}"]):
+                with open(path(n), "wb") as file:
+                    file.write(content)
+                held.append(open(path(n), "rb"))
+                fcntl.flock(held[-1], fcntl.LOCK_EX)
+            os.mkfifo(path(100))
+            os.symlink("/dev/zero", path(101))
+            os.mkdir(path(102))
+            print("ready", flush=True)
+            time.sleep(600)
+            """,
+            str(leases),
+        )
+        ann.ok("add", "--batch", "-", stdin="true\n" * 20)
+        ann.ok("wait", "1-20")
+        assert set(ann.states().values()) == {"done"}
+        assert account.name in ann.ok("gpus")
+    finally:
+        remove_second_user(attacker)
+
+
+def test_rules_of_the_machine_are_followed_and_a_wrong_file_changes_nothing(
+    account: SecondUser, members: Callable[[SecondUser], Member], leases: Path
+) -> None:
+    ann = members(account)
+    rules = leases / "box.toml"
+    rules.write_text('[[reservations]]\ngpus = "0"\nfor = ["root"]\n')
+    rules.chmod(0o644)
+    assert ann.ok("gpus", "--rules") == "GPU 0: for root only\n"
+    ann.ok("add", "--batch", "-", stdin="sleep 600\n" * 2)
+    until(lambda: sorted(ann.states().values()) == ["running", "waiting"], "one job runs")
+    until(lambda: "GPU 0 is for root only" in ann.ok("why", "2"), "the rule is told")
+    rules.write_text('[[reservations]]\ngpus = "none"\nfor = ["root"]\n')
+    wrong = f"{rules}, line 2: gpus: write the numbers of GPUs"
+    until(lambda: wrong in ann.ok("status"), "the mistake is told")
+    assert sorted(ann.states().values()) == ["running", "waiting"]
+    rules.unlink()
+    until(lambda: set(ann.states().values()) == {"running"}, "both jobs run")

@@ -1,0 +1,224 @@
+"""A box that several users share, in memory: their engines are real, leases and turn files are not."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from stoker.gpus.box_file import BoxFile
+from stoker.gpus.turn_files import Changes, Notice, OtherStoker
+from unit.engine.engine_harness import Harness, slots
+
+
+class FakeBoard:
+    """One Stoker's view of the box."""
+
+    def __init__(self, box: Box, uid: int, name: str) -> None:
+        self.uid = uid
+        self.name = name
+        self.is_watching = False
+        self._box = box
+        self._seen = (-1, frozenset[tuple[str, str]]())
+        self._fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+
+    def fileno(self) -> int:
+        """Return a descriptor that is never readable: a test calls `on_change` itself."""
+        return self._fd
+
+    def watch(self) -> bool:
+        """See changes."""
+        self.is_watching = True
+        return True
+
+    def changes(self) -> Changes:
+        """Compare with what was seen last."""
+        before, self._seen = self._seen, (self._box.version, frozenset(self._box.leases().items()))
+        return Changes(before[0] != self._seen[0], before[1] != self._seen[1])
+
+    def read(self, now: float) -> list[OtherStoker]:
+        """Return the notices of the others."""
+        return [
+            OtherStoker(name, self._box.uids[name], name not in self._box.dead, notice)
+            for name, notice in self._box.notices.items()
+            if name != self.name
+        ]
+
+    def inherit(self, now: float) -> float:
+        """Nobody has left anything."""
+        return 0.0
+
+    def publish(self, notice: Notice) -> None:
+        """Put a notice on the board."""
+        self._box.notices[self.name] = notice
+        self._box.uids[self.name] = self.uid
+        self._box.version += 1
+
+    def holders(self, keys: Iterable[str]) -> Mapping[str, int]:
+        """Return who holds GPUs."""
+        leases = self._box.leases()
+        return {key: self._box.members[leases[key]].uid for key in keys if key in leases}
+
+    def close(self, *, keep: bool) -> None:
+        """End."""
+        os.close(self._fd)
+
+
+class _Foreign(set[str]):
+    """The leases of all others, as the executor of one member sees them."""
+
+    def __init__(self, box: Box, name: str) -> None:
+        super().__init__()
+        self._box = box
+        self._name = name
+
+    def __contains__(self, key: object) -> bool:
+        return any(
+            key in member.executor.leased
+            for name, member in self._box.members.items()
+            if name != self._name
+        )
+
+
+class FakeBoxFile(BoxFile):
+    """The rules of the box, which a test sets."""
+
+    def refresh(self) -> bool:
+        """Nothing changes by itself."""
+        return False
+
+
+class Member(Harness):
+    """One user's daemon, which always has jobs of the same length waiting, if it has any."""
+
+    def __init__(self, box: Box, home: Path, name: str, uid: int, gpus: int) -> None:
+        self.uid = uid
+        self.name = name
+        self.used_s = 0.0
+        self.ends: dict[str, float] = {}
+        super().__init__(home, gpus=gpus, board=FakeBoard(box, uid, name))
+        self.executor.foreign = _Foreign(box, name)
+        self._box = box
+        self._crashes = 0
+        self._follow_box()
+
+    def _follow_box(self) -> None:
+        assert self.engine.turns is not None
+        self.engine.turns.box_file = self._box.file
+
+    def crash(self, *, supervisor_too: bool) -> None:
+        """Be killed at this moment, and be succeeded by another daemon; jobs go on."""
+        assert self.board is not None
+        self._box.dead.add(self.board.name)
+        self._box.version += 1
+        self._crashes += 1
+        self.board = FakeBoard(self._box, self.uid, f"{self.name}.{self._crashes}")
+        self.restart(supervisor_too=supervisor_too)
+        self._follow_box()
+
+    def step(self) -> bool:
+        """Take one turn; whether there may be more to do at once."""
+        turns = self.engine.turns
+        assert turns is not None
+        turns.on_change()
+        self.engine.turn()
+        return self.executor.has_reports or self.engine.patience_s() == 0
+
+
+class Box:
+    """Users on the same GPUs. Time goes on only by `run`."""
+
+    def __init__(self, folder: Path, gpus: int) -> None:
+        self._folder = folder
+        self._gpus = gpus
+        self.now = 1000.0
+        self.members: dict[str, Member] = {}
+        self.notices: dict[str, Notice] = {}
+        self.uids: dict[str, int] = {}
+        self.dead: set[str] = set()
+        self.file = FakeBoxFile()
+        self.version = 0
+        self.longest_idle_s = 0.0
+        self._idle_since: dict[str, float] = {}
+
+    def leases(self) -> dict[str, str]:
+        """Return the member that holds each GPU; two would be a double booking."""
+        found: dict[str, str] = {}
+        for name, member in self.members.items():
+            for key in member.executor.leased:
+                assert key not in found, f"{name} and {found[key]} both hold {key}"
+                found[key] = name
+        return found
+
+    def add(self, name: str, uid: int) -> Member:
+        """Let a user start a daemon."""
+        home = self._folder / name
+        home.mkdir()
+        member = self.members[name] = Member(self, home, name, uid, self._gpus)
+        member.now = self.now
+        return member
+
+    def post(self, name: str, uid: int, wants: int) -> None:
+        """Put up the notice of a user who claims all GPUs and takes none."""
+        keys = frozenset(key for slot in slots(self._gpus) for key in slot.keys)
+        self.notices[name] = Notice(wants=wants, gpus=keys)
+        self.uids[name] = uid
+        self.version += 1
+
+    def close(self) -> None:
+        """End all daemons."""
+        for member in self.members.values():
+            member.close()
+
+    def settle(self) -> None:
+        """Take turns until nobody has anything to do at this moment."""
+        for _ in range(1000):
+            is_busy = [member.step() for member in self.members.values()]
+            version, leases = self.version, self.leases()
+            if not any(is_busy):
+                again = [member.step() for member in self.members.values()]
+                if not any(again) and (version, leases) == (self.version, self.leases()):
+                    return
+        raise AssertionError("the members never come to rest")
+
+    def run(self, for_s: float, job_s: Mapping[str, float]) -> None:
+        """Let time pass; the jobs of each member take so long."""
+        end = self.now + for_s
+        self.settle()
+        while self.now < end:
+            self._note_starts(job_s)
+            self._advance(end)
+            for member in self.members.values():
+                for key, at in [*member.ends.items()]:
+                    if at <= self.now:
+                        del member.ends[key]
+                        member.executor.end(key)
+            self.settle()
+
+    def _note_starts(self, job_s: Mapping[str, float]) -> None:
+        for name, member in self.members.items():
+            for key in member.executor.running:
+                member.ends.setdefault(key, self.now + job_s[name])
+
+    def _advance(self, end: float) -> None:
+        """Go to the next end of a job, or time that an engine waits for; count use and idle GPUs."""
+        moments = [at for member in self.members.values() for at in member.ends.values()]
+        for member in self.members.values():
+            patience_s = member.engine.patience_s()
+            if patience_s is not None:
+                moments.append(self.now + max(patience_s, 0.001))
+        then = min([*moments, end])
+        passed_s, leases = then - self.now, self.leases()
+        for name in leases.values():
+            self.members[name].used_s += passed_s
+        has_waiting = any(notice.wants for notice in self.notices.values())
+        for slot in slots(self._gpus):
+            busy = {key for m in self.members.values() for key in m.executor.leased}
+            if slot.keys[0] in busy or not has_waiting:
+                self._idle_since.pop(slot.keys[0], None)
+            else:
+                since = self._idle_since.setdefault(slot.keys[0], self.now)
+                self.longest_idle_s = max(self.longest_idle_s, then - since)
+        self.now = then
+        for member in self.members.values():
+            member.now = then

@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import os
+import pwd
+from pathlib import Path
+
+import pytest
+
+from stoker.gpus.box_file import BoxFile, RulesError, find_person, local_moment, parse_text
+
+GOOD = "[shares]\nann = 2\n"
+
+
+@pytest.fixture
+def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("STOKER_LEASE_DIR", str(tmp_path))
+    return tmp_path / "box.toml"
+
+
+def test_without_a_file_there_are_no_rules(path: Path) -> None:
+    box_file = BoxFile()
+    box_file.refresh()
+    assert box_file.rules.shares == {}
+    assert box_file.error is None
+
+
+def test_a_changed_file_is_read_again(path: Path) -> None:
+    box_file = BoxFile()
+    path.write_text(GOOD)
+    assert box_file.refresh()
+    assert not box_file.refresh()
+    path.write_text("[shares]\nann = 3.5\n")
+    assert box_file.refresh()
+    assert box_file.rules.shares == {"ann": 3.5}
+    path.unlink()
+    assert box_file.refresh()
+    assert box_file.rules.shares == {}
+
+
+def test_of_a_file_with_a_mistake_nothing_counts(path: Path) -> None:
+    box_file = BoxFile()
+    path.write_text(GOOD)
+    box_file.refresh()
+    path.write_text("[shares]\nann = 9\nbob = -1\n")
+    assert box_file.refresh()
+    assert box_file.error == f"{path}, line 3: bob = -1: write a number above 0"
+    assert box_file.rules.shares == {"ann": 2.0}
+    path.write_text(GOOD)
+    assert box_file.refresh()
+    assert box_file.error is None
+
+
+@pytest.mark.parametrize("mode", [0o666, 0o664, 0o646])
+def test_a_file_that_others_can_write_does_not_count(path: Path, mode: int) -> None:
+    path.write_text(GOOD)
+    path.chmod(mode)
+    box_file = BoxFile()
+    box_file.refresh()
+    assert box_file.error is not None
+    assert "others could write it" in box_file.error
+    assert box_file.rules.shares == {}
+
+
+def test_a_link_or_pipe_does_not_count(path: Path, tmp_path: Path) -> None:
+    (tmp_path / "other").write_text(GOOD)
+    path.symlink_to(tmp_path / "other")
+    box_file = BoxFile()
+    box_file.refresh()
+    assert box_file.error is not None
+    path.unlink()
+    os.mkfifo(path)
+    box_file.refresh()
+    assert box_file.error is not None
+    assert "no plain file" in box_file.error
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("[shares]\nann = \n", 2),
+        ('[limits]\ngpus = 2\n\n[limits."@students"]\n\n"gpus" = "x"\n', 6),
+        ('[[reservations]]\ngpus = "0"\nfor = "a"\n\n[[reservations]]\nfor = "a"\ngpus = "y"\n', 7),
+        ('[[reservations]]\ngpus = "0"\nfor = "a"\n\n[[reservations]]\ngpus = "1"\n', 5),
+        ("\n\n[share]\nx = 1\n", 3),
+    ],
+)
+def test_the_line_of_a_mistake_is_named(text: str, line: int) -> None:
+    with pytest.raises(RulesError, match=rf"rules\.toml, line {line}: "):
+        parse_text(text, "rules.toml")
+
+
+def test_a_user_has_the_names_of_its_groups() -> None:
+    person = find_person(os.getuid())
+    assert person.name == pwd.getpwuid(os.getuid()).pw_name
+    assert person.groups
+    assert find_person(4_000_000).groups == frozenset()
+
+
+def test_a_moment_is_a_local_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    moment = local_moment(1_000_000_000.0)
+    assert 0 <= moment.minute < 1440
+    assert moment.date.startswith("2001-09-0")

@@ -1,0 +1,170 @@
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import select
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from stoker.gpus import lease
+from stoker.gpus.turn_files import Notice, TurnBoard, read_users
+
+NOW = 5000.0
+TELL_AND_WAIT = """
+import sys, time
+from stoker.gpus.turn_files import Notice, TurnBoard
+board = TurnBoard()
+board.publish(Notice(60.0, 5000.0, 1, 2, frozenset({"GPU-a"})))
+print(board.name, flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "leases"
+    folder.mkdir(mode=0o1777)
+    folder.chmod(0o1777)
+    monkeypatch.setenv("STOKER_LEASE_DIR", str(folder))
+    return folder
+
+
+@pytest.fixture
+def board(folder: Path) -> Iterator[TurnBoard]:
+    board = TurnBoard()
+    yield board
+    board.close(keep=False)
+
+
+@pytest.fixture
+def other(folder: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A Stoker of another process, and the name of its file."""
+    words = [sys.executable, "-c", TELL_AND_WAIT]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        yield process, process.stdout.readline().strip()
+        process.kill()
+
+
+def test_what_a_living_stoker_tells_is_read(
+    board: TurnBoard, other: tuple[subprocess.Popen[str], str]
+) -> None:
+    (found,) = board.read(NOW)
+    assert found.name == other[1]
+    assert found.is_alive
+    assert found.uid == os.geteuid()
+    assert found.notice == Notice(60.0, NOW, 1, 2, frozenset({"GPU-a"}))
+    assert found.notice.use_at(NOW + 10) == pytest.approx(70.0, abs=0.01)
+
+
+def test_who_was_killed_waits_for_nothing_and_its_use_is_inherited(
+    board: TurnBoard, other: tuple[subprocess.Popen[str], str], folder: Path
+) -> None:
+    other[0].kill()
+    other[0].wait()
+    (found,) = board.read(NOW)
+    assert not found.is_alive
+    assert found.notice == Notice(60.0, NOW)
+    assert board.inherit(NOW) == 60.0
+    assert not (folder / other[1]).exists()
+    assert board.inherit(NOW) == 0.0
+
+
+def test_a_living_stoker_is_not_inherited(
+    board: TurnBoard, other: tuple[subprocess.Popen[str], str], folder: Path
+) -> None:
+    assert board.inherit(NOW) == 0.0
+    assert (folder / other[1]).exists()
+
+
+def test_a_shorter_notice_leaves_nothing_of_a_longer_one(board: TurnBoard, folder: Path) -> None:
+    board.publish(Notice(1e8, NOW, 4, 4, frozenset({"GPU-long-name"})))
+    board.publish(Notice())
+    assert json.loads((folder / board.name).read_text())["gpus"] == []
+
+
+def test_a_file_that_was_removed_is_made_again(board: TurnBoard, folder: Path) -> None:
+    board.publish(Notice(1.0, NOW))
+    (folder / board.name).unlink()
+    board.publish(Notice(2.0, NOW))
+    assert json.loads((folder / board.name).read_text())["use_s"] == 2.0
+    assert read_users(NOW)[os.geteuid()].use_s == 2.0
+
+
+def test_nobody_else_can_write_the_file(board: TurnBoard, folder: Path) -> None:
+    board.publish(Notice())
+    assert (folder / board.name).stat().st_mode & 0o777 == 0o644
+
+
+def test_a_release_wakes_a_stoker_that_watches(board: TurnBoard, folder: Path) -> None:
+    held = lease.take("GPU-a", "another run")
+    assert held is not None
+    assert board.watch()
+    assert not board.changes().leases
+    held.release()
+    assert select.select([board], [], [], 5.0)[0] == [board]
+    assert board.changes().leases
+    held = lease.take("GPU-a", "another run")
+    assert held is not None
+    board.changes()
+    assert lease.take("GPU-a", "this run") is None
+    assert not board.changes().leases  # else those who wait would wake each other for ever
+    held.release()
+
+
+BAD = {
+    "binary": b"\xff\x00" * 100,
+    "huge": b"[" * 100_000,
+    "deep": b"[" * 8000,
+    "list": b"[1, 2]",
+    "nothing": b"",
+    "words": b'{"use_s": "much", "wants": [], "gpus": {"a": 1}, "holds": true}',
+    "infinite": b'{"use_s": 1e999, "wants": 1e999, "at_s": NaN, "gpus": [1, null]}',
+    "negative": b'{"use_s": -5, "wants": -1, "holds": -3, "at_s": -1}',
+    "large": b'{"use_s": 1' + b"0" * 400 + b', "wants": 1' + b"0" * 4000 + b"}",
+}
+
+
+@pytest.mark.parametrize("content", BAD.values(), ids=BAD)
+def test_bad_content_wants_and_uses_nothing(board: TurnBoard, folder: Path, content: bytes) -> None:
+    path = folder / "turn-0-0123456789abcdef"
+    path.write_bytes(content)
+    with path.open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        for found in board.read(NOW):
+            assert (found.notice.use_s, found.notice.wants, found.notice.holds) == (0.0, 0, 0)
+            assert found.notice.use_at(NOW + 10.0) == 0.0
+        for user in read_users(NOW).values():
+            assert user.use_s == 0.0
+
+
+def test_what_is_no_plain_file_does_not_count(board: TurnBoard, folder: Path) -> None:
+    os.mkfifo(folder / "turn-0-000000000000000a")
+    (folder / "turn-0-000000000000000b").mkdir()
+    target = folder / "target"
+    target.write_text('{"use_s": 5}')
+    (folder / "turn-0-000000000000000c").symlink_to(target)
+    os.link(target, folder / "turn-0-000000000000000d")
+    (folder / "turn-x").write_text('{"use_s": 5}')
+    assert board.read(NOW) == []
+    assert read_users(NOW) == {}
+
+
+def test_a_flood_of_files_is_read_only_in_part(board: TurnBoard, folder: Path) -> None:
+    for number in range(50):
+        (folder / f"turn-0-{number:016x}").write_text('{"use_s": 5}')
+    assert len(board.read(NOW)) == 16
+
+
+def test_without_a_folder_nothing_happens(folder: Path) -> None:
+    folder.rmdir()
+    board = TurnBoard()
+    board.publish(Notice())
+    assert board.read(NOW) == []
+    assert not board.watch()
+    board.close(keep=True)
