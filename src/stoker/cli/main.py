@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 VERBS = {
     "run": "run commands from a file or a pipe, each on a free GPU",
     "add": "add a job to the queue; it runs also after you log out",
+    "shell": "open a shell on leased GPUs in this terminal",
+    "jupyter": "start Jupyter on leased GPUs, and print its link",
     "sweep": "run a command with all combinations of its parameters",
     "results": "show what came of a sweep, as a table",
     "plot": "draw the curves of a sweep's runs",
@@ -134,12 +136,16 @@ def run_verb(verb: str, words: list[str]) -> int:
         near = difflib.get_close_matches(verb, VERBS, n=1)
         hint = f"did you mean '{near[0]}'?" if near else f"there are: {', '.join(VERBS)}"
         raise UsageError(f"no such verb '{verb}': {hint}")
+    if verb == "run" and "--pty" in words:
+        from stoker.cli.verbs.run_pty import is_asked_for
+
+        verb = "run_pty" if is_asked_for(words) else verb
     module = import_module(f"stoker.cli.verbs.{verb}")
     args = parse_quickly(module.ARGUMENTS, words)
     if args is None:
         from stoker.cli.parser import parser_of
 
-        args = parser_of(verb, module).read(words)
+        args = parser_of(verb.replace("_", " --"), module).read(words)
     code = module.run(args)
     assert isinstance(code, int)
     return code

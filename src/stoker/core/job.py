@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import signal
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -40,6 +40,11 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     sync: bool = False  # its snapshot is shipped to nodes that have not its folder
     # Below its folder: what it makes there is brought back.
     results: Annotated[str, msgspec.Meta(min_length=1, max_length=4000)] = "results"
+    # It has a terminal, or it is a Jupyter server; `client` is the socket at which its client waits.
+    interactive: Literal["terminal", "jupyter"] | None = None
+    client: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{32}\Z")] | None = None
+    # It is ended when neither its GPU nor its keyboard was used for so long.
+    idle_s: Annotated[float, msgspec.Meta(gt=0)] | None = None
 
 
 class JobClass(msgspec.Struct, frozen=True):

@@ -31,6 +31,7 @@ from stoker.failpoints import reach
 from stoker.gpus.nvml import Gpu
 from stoker.gpus.turn_files import TurnBoard
 from stoker.service.cleanup import cap_logs_for_ever, prune_for_ever
+from stoker.service.interactive import watch_for_ever
 from stoker.service.queue_builder import QueueSources, assemble
 from stoker.store.database import Database
 from stoker.store.named_values import NamedValues
@@ -120,6 +121,7 @@ class Daemon:
             tasks = [
                 asyncio.ensure_future(prune_for_ever(self.context)),
                 asyncio.ensure_future(cap_logs_for_ever(self.context)),
+                asyncio.ensure_future(watch_for_ever(self.context)),
             ]
             await self._page.reopen()
             on_ready()

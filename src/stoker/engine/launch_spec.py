@@ -21,6 +21,7 @@ from stoker.executors.command import DEFAULT_SHELL, MAX_ARGUMENT_BYTES, CommandL
 from stoker.executors.contract import AttemptTransfer, Executor
 from stoker.failpoints import reach
 from stoker.home import make_folder
+from stoker.interactive.session import process_command
 from stoker.staging.local_stage import LocalStage, staged_words
 from stoker.store.queue_jobs import Facts, QueueJobs
 from stoker.store.submissions import JobEnvironment
@@ -76,6 +77,8 @@ class LaunchSpecs:
         transfer = self._transfer(facts, options, words)
         if options.sync:
             words = self._run_in_copy(attempt, facts, options, words)
+        if options.interactive is not None:
+            words = process_command(options.interactive, self._home, options.client, words)
         env = None
         if facts.run_dir is not None:
             run_dir = os.fsdecode(facts.run_dir)

@@ -47,6 +47,7 @@ async def add(context: QueueContext, submission: Submission) -> Added:
     """
     if submission.by_page:
         await call_in_thread(_check_folder, submission.cwd)
+    submission = _keep_near_client(context, submission)
     _check(submission)
     rows = await _rows(submission)
     common = _common(submission)
@@ -73,6 +74,14 @@ async def add(context: QueueContext, submission: Submission) -> Added:
     repeated = reservation.added == len(rows)
     notice = warning or _notice(context, submission, first, last)
     return Added(first=first, last=last, repeated=repeated, notice=notice)
+
+
+def _keep_near_client(context: QueueContext, submission: Submission) -> Submission:
+    """Let an interactive job run on this machine alone: its client waits here."""
+    head = context.engine.slot_table.head
+    if submission.interactive is None or not head:
+        return submission
+    return msgspec.structs.replace(submission, nodes=[head])
 
 
 def _needs(
@@ -152,7 +161,6 @@ def _fill(
     first = reservation.first_job + offset
     context.ranks.place(first, first + len(rows) - 1)
     if needs or submission.hold or submission.begin_at is not None:
-        first = reservation.first_job + offset
         for job in range(first, first + len(rows)):
             _make_pending(context, job, submission, needs)
 

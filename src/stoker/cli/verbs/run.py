@@ -34,6 +34,7 @@ ARGUMENTS = (
     ),
     arg("-g", "--gpus", metavar="SLOTS", help="0,1,2 or 0-3, pairs 0+1,2+3, UUIDs, all, any names"),
     arg("-j", "--jobs-per-gpu", type=int, default=1, metavar="N", help="commands at once on a GPU"),
+    arg("--pty", action="store_true", help="run one command in this terminal: stoker run --pty -h"),
     arg("--shell", metavar="SH", help="a shell; login: your login shell (default: /bin/sh)"),
     arg("--logs", metavar="DIR", help="write each command's output to DIR/NUMBER.log"),
     arg("--tag", action="store_true", help="put the command's number before each line of output"),
