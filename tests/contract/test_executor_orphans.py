@@ -94,7 +94,9 @@ def test_an_end_without_a_supervisor_is_lost_unless_the_kernel_has_it(
     kept.sh("1.1", "read x < fifo; exit 7")
     pid = kept.started("1.1").pid
     assert isinstance(kept.executor, DaemonExecutor)
-    os.kill(kept.executor.pids[0], signal.SIGKILL)
+    supervisor = kept.executor.pids[0]
+    os.kill(supervisor, signal.SIGKILL)
+    kept.until_quietly(lambda: not alive([supervisor]))  # until then the job is its child
     let_go()
     kept.until_quietly(lambda: not alive([pid]))
     if reaper == "us":
