@@ -64,7 +64,7 @@ def test_ctrl_c_leaves_the_jobs_alone(queue: Queue) -> None:
     job = queue.add(HOLD)
 
     with queue.terminal("wait") as terminal:
-        terminal.read_until(lambda text: "running" in text)
+        terminal.read_until(lambda text: "0/1" in text)
         terminal.interrupt()
         assert terminal.read_all() == 130
 

@@ -91,6 +91,11 @@ def report_errors(program: str, action: Callable[[], int]) -> int:
         return 1
     except KeyboardInterrupt:
         return 130
+    except RuntimeError as error:
+        if not isinstance(error.__cause__, KeyboardInterrupt):
+            raise
+        # Ctrl-C while a class of an imported library was made: Python before 3.12 wraps the interrupt.
+        return 130
     return code
 
 
