@@ -20,6 +20,9 @@ class FailureClass(str, enum.Enum):
     NCCL = "nccl"
     DISK_FULL = "disk_full"
     SETUP = "setup"
+    DIVERGED = "diverged"
+    STALLED = "stalled"
+    IDLE = "idle"
     ERROR = "error"
 
 
@@ -31,6 +34,9 @@ MEANING = {
     FailureClass.NCCL: "its GPUs lost contact with each other",
     FailureClass.DISK_FULL: "a disk was full",
     FailureClass.SETUP: "a command, module, file or driver that it needs is missing; it is not retried",
+    FailureClass.DIVERGED: "Stoker ended it for values that are not finite; it is not retried",
+    FailureClass.STALLED: "Stoker ended it for silence: no output, no metric, no change of GPU use",
+    FailureClass.IDLE: "Stoker ended it because it computed nothing on its GPU",
     FailureClass.ERROR: "the command itself failed",
 }
 
@@ -105,6 +111,9 @@ _REMEDIES = {
     FailureClass.NCCL: Remedy.ONCE_MORE,
     FailureClass.DISK_FULL: Remedy.WHEN_SPACE,
     FailureClass.SETUP: Remedy.NEVER,
+    FailureClass.DIVERGED: Remedy.NEVER,
+    FailureClass.STALLED: Remedy.AS_ASKED,
+    FailureClass.IDLE: Remedy.AS_ASKED,
     FailureClass.ERROR: Remedy.AS_ASKED,
 }
 

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from stoker.core.failure import FailureClass
 from stoker.core.lifecycle import TABLE, Event, State
 
 _MOST_NAMES = 8
@@ -19,6 +20,8 @@ ModuleName = Annotated[
     str, msgspec.Meta(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*\Z", max_length=MAX_NAME)
 ]
 ShortTime = Annotated[float, msgspec.Meta(ge=0, le=86400)]
+WasteLimit = Annotated[float, msgspec.Meta(ge=0)]
+OnNan = Literal["mark", "notify", "stop"]
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -43,8 +46,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     # It has a terminal, or it is a Jupyter server; `client` is the socket at which its client waits.
     interactive: Literal["terminal", "jupyter"] | None = None
     client: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{32}\Z")] | None = None
-    # It is ended when neither its GPU nor its keyboard was used for so long.
-    idle_s: Annotated[float, msgspec.Meta(gt=0)] | None = None
+    # It is ended when its GPU (and the keyboard of an interactive job) was not used for so long; 0: never.
+    idle_s: WasteLimit | None = None
+    stall_s: WasteLimit | None = None  # the same without output, metrics and changing GPU use
+    on_nan: OnNan | None = None  # what becomes of it if it reports values that are not finite
 
 
 class JobClass(msgspec.Struct, frozen=True):
@@ -78,11 +83,26 @@ class Ending(str, enum.Enum):
     OVERDUE = "overdue"  # the job is over, unless it has retries left
     PREEMPT = "preempt"  # the job waits again, behind the others of its priority
     PUSH = "push"  # the job waits again in its old position: a preempting job needs its slots
+    # The attempt wastes its GPU: it has failed, in the failure class of the same value.
+    DIVERGED = "diverged"
+    STALLED = "stalled"
+    IDLE = "idle"
 
     @property
     def is_preemption(self) -> bool:
         """Whether the job waits again, whatever the attempt's exit status is."""
         return self in (Ending.PREEMPT, Ending.PUSH)
+
+    @property
+    def failure(self) -> FailureClass | None:
+        """The failure class of an attempt that is ended like this; None if it has not failed."""
+        is_waste = self in (Ending.DIVERGED, Ending.STALLED, Ending.IDLE)
+        return FailureClass(self.value) if is_waste else None
+
+    @property
+    def may_retry(self) -> bool:
+        """Whether the retries of the job count, as after a failure."""
+        return self is Ending.OVERDUE or self.failure is not None
 
 
 class Attempt(msgspec.Struct, frozen=True):
@@ -106,13 +126,14 @@ class Attempt(msgspec.Struct, frozen=True):
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """How an attempt ended. `status` is the raw wait status; None if there was no process.
 
-    `cut_off`: it counts as ended because its node cannot be reached.
+    `cut_off`: it counts as ended because its node cannot be reached. `failure`: Stoker ended it for this.
     """
 
     event: Event
     status: int | None = None
     reason: str | None = None
     cut_off: bool = False
+    failure: FailureClass | None = None
 
     @property
     def state(self) -> State:

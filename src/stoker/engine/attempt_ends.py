@@ -49,7 +49,7 @@ class AttemptEnds(msgspec.Struct, kw_only=True, eq=False):
 
     def end(self, running: RunningAttempt, outcome: Outcome, ended: Ended | None = None) -> None:
         """Record the end of an attempt; `ended` is None if the end of its process was not reported."""
-        failure = self.retry_policy.examine(running, outcome) if outcome.status else None
+        failure = self.retry_policy.examine(running, outcome)
         use = self.gpus.measure(running, 0 if ended is None else ended.gpu_peak_bytes)
         verdict = self._judge_memory(running, failure, use)
         outcome = self._explain(running, outcome, failure, verdict, ended)

@@ -144,5 +144,10 @@ def _judge_end(running: RunningAttempt, report: Ended) -> Outcome:
         return judge(report.status)
     if request.ending.is_preemption:
         return Outcome(event=Event.PREEMPT, status=report.status, reason=request.reason)
-    succeeded = report.status == 0 and not request.is_sent
-    return judge(report.status, killed_because=None if succeeded else request.reason)
+    if report.status == 0 and not request.is_sent:
+        return judge(report.status)
+    if (failure := request.ending.failure) is not None:
+        return Outcome(
+            event=Event.FAIL, status=report.status, reason=request.reason, failure=failure
+        )
+    return judge(report.status, killed_because=request.reason)

@@ -63,7 +63,7 @@ class FailureLimit:
             self._pause(project, f"{failed} failed, the last: {outcome.reason}")
 
     def _count_in_a_row(self, project: str | None, outcome: Outcome) -> None:
-        if outcome.event is not Event.FAIL or outcome.reason is None:
+        if outcome.event is not Event.FAIL or outcome.reason is None or outcome.failure is not None:
             if outcome.event is Event.SUCCEED:
                 self._streaks.pop(project, None)
             return

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection
 import msgspec
 
 from stoker.core.failure import Again, Facts, Failure, FailureClass, Remedy, tries_again
-from stoker.core.job import Ending, Outcome
+from stoker.core.job import Outcome
 from stoker.core.lifecycle import Event
 from stoker.core.planner import Candidate
 from stoker.engine.failure_inspection import FailureInspection, is_full, read_memory
@@ -63,7 +63,9 @@ class RetryPolicy:
 
     def examine(self, running: RunningAttempt, outcome: Outcome) -> Failure | None:
         """Why an attempt failed; None if it did not."""
-        if outcome.event is not Event.FAIL or outcome.status is None:
+        if outcome.failure is not None:
+            return Failure(kind=outcome.failure, reason=outcome.reason or "")
+        if outcome.event is not Event.FAIL or not outcome.status:
             return None
         facts = self._facts_of(running) if running.slots else Facts()
         return self._inspection.examine(
@@ -99,7 +101,7 @@ class RetryPolicy:
             return Again.UNCOUNTED
         if outcome.event is Event.SUCCEED:
             return Again.NO
-        if running.ending not in (None, Ending.OVERDUE):
+        if running.ending is not None and not running.ending.may_retry:
             return Again.NO
         if outcome.cut_off:
             return Again.UNCOUNTED

@@ -61,6 +61,10 @@ class Termination:
         self, running: RunningAttempt, reason: str, ending: Ending = Ending.PREEMPT
     ) -> None:
         """End an attempt as `kill` does, but let its job wait again. No effect if it is ended already."""
+        self.end(running, ending, reason)
+
+    def end(self, running: RunningAttempt, ending: Ending, reason: str) -> None:
+        """End an attempt as `kill` does, in another way. No effect if it is ended already."""
         if running.end_request is None:
             self._end(running, ending, reason)
 

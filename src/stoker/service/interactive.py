@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 
 from stoker.engine.context import QueueContext
 from stoker.engine.interactive import InteractiveLimits
-from stoker.engine.running_attempt import RunningAttempt
 from stoker.home import make_folder
 from stoker.interactive.session import FOLDER, Folder
-from stoker.store.database import FullDiskError
+from stoker.service.kill import end_attempt
 
 _PAUSE_S = 0.5
 
@@ -20,7 +18,7 @@ async def watch_for_ever(context: QueueContext) -> None:
     """Review the interactive jobs while there are any; sleep otherwise."""
     engine = context.engine
     limits = InteractiveLimits(
-        engine.gpus, engine.clock, lambda running, reason: _end(context, running, reason)
+        engine.gpus, engine.clock, lambda running, reason: end_attempt(context, running, reason)
     )
     folder: Folder | None = None
     while True:
@@ -50,10 +48,3 @@ def _open_folder(context: QueueContext) -> Folder | None:
     except OSError as error:
         context.engine.tell_once(f"cannot watch interactive jobs: {error}")
         return None
-
-
-def _end(context: QueueContext, running: RunningAttempt, reason: str) -> None:
-    with contextlib.suppress(FullDiskError), context.database.transaction():
-        context.jobs.mark_ending(running.attempt.job, reason)
-    context.engine.termination.kill(running, reason)
-    context.driver.poke()

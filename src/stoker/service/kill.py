@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 
+from stoker.core.job import Ending
 from stoker.core.lifecycle import State, is_final, is_pending
 from stoker.engine.context import QueueContext
+from stoker.engine.running_attempt import RunningAttempt
 from stoker.failpoints import reach
 from stoker.service.bulk_change import SLICE
 from stoker.service.job_selection import find
@@ -16,6 +19,18 @@ from stoker.store.job_queries import state_of
 from stoker.wire import Changed, JobEvent, Kill, Refusal
 
 REASON = "killed by request"
+
+
+def end_attempt(
+    context: QueueContext, running: RunningAttempt, reason: str, ending: Ending = Ending.KILL
+) -> None:
+    """End a running attempt that breaks a limit, unless it is being ended; also on a full disk."""
+    if running.end_request is not None:
+        return
+    with contextlib.suppress(FullDiskError), context.database.transaction():
+        context.jobs.mark_ending(running.attempt.job, reason, ending=ending)
+    context.engine.termination.end(running, ending, reason)
+    context.driver.poke()
 
 
 async def kill(context: QueueContext, order: Kill) -> Changed:
