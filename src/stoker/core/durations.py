@@ -28,6 +28,16 @@ def parse_duration(text: str) -> float:
     return seconds
 
 
+def parse_limit(text: str) -> float | None:
+    """Parse a duration as `parse_duration` does, and `never` as None."""
+    if text in ("never", "none"):
+        return None
+    try:
+        return parse_duration(text)
+    except UsageError as error:
+        raise UsageError(f"{error}, or never") from None
+
+
 def parse_span(text: str) -> float:
     """Parse a duration as `parse_duration` does, and accept 0 too."""
     return 0.0 if text in ("0", "0s") else parse_duration(text)
@@ -59,13 +69,18 @@ def format_duration(seconds: float) -> str:
     return f"{hours // 24} d {hours % 24:02}:{minute:02}"
 
 
+def format_roughly(seconds: float) -> str:
+    """Write roughly how long something takes: 0 s, 40 s, 5 min, 3 h, 2 d."""
+    for unit, size_s in (("d", 86400), ("h", 3600), ("min", 60)):
+        # A unit is used from two of it on: 90 min says more than 1 h.
+        if seconds >= size_s * 2:
+            return f"{int(seconds // size_s)} {unit}"
+    return f"{int(seconds)} s"
+
+
 def format_ago(seconds: float) -> str:
     """Write roughly how long ago something happened: now, 40 s ago, 5 min ago, 3 h ago, 2 d ago."""
-    for unit, size_s in (("d", 86400), ("h", 3600), ("min", 60), ("s", 1)):
-        # A unit is used from two of it on: 90 min says more than 1 h.
-        if seconds >= size_s * (2 if size_s > 1 else 1):
-            return f"{int(seconds // size_s)} {unit} ago"
-    return "now"
+    return f"{format_roughly(seconds)} ago" if seconds >= 1 else "now"
 
 
 def format_left(seconds: float) -> str:

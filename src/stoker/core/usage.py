@@ -12,6 +12,15 @@ from collections.abc import Mapping
 
 import msgspec
 
+Sample = tuple[float, int | None, float | None]
+"""Time, bytes of GPU memory and per cent of the GPU that an attempt used; None where unknown."""
+
+
+def computes(sample: Sample) -> bool:
+    """Whether an attempt computed; where its load is unknown, memory that it may hold counts."""
+    _at, mem_bytes, sm_pct = sample
+    return mem_bytes != 0 if sm_pct is None else sm_pct > 0
+
 
 class Sight(str, enum.Enum):
     """How much the sampler can see of a GPU."""

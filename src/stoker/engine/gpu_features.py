@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from stoker.core.usage import Sample as Sample
 from stoker.core.usage import with_reported_peak
 
 if TYPE_CHECKING:
@@ -14,10 +15,6 @@ if TYPE_CHECKING:
     from stoker.engine.running_attempt import RunningAttempt
     from stoker.engine.sharing import Sharing
     from stoker.executors.node_reports import GpuState
-
-
-Sample = tuple[float, int | None, float | None]
-"""Time, bytes of GPU memory and per cent of the GPU that an attempt used."""
 
 
 class GpuSource:
@@ -102,6 +99,13 @@ class GpuFeatures:
         self.monitor = monitor
         if self.sharing is not None and models is not None:
             self.sharing.watch(monitor.look, models)
+
+    def samples_since(self, attempt: str, at: float) -> list[Sample] | None:
+        """The samples of an attempt after a time of the sampler's clock; None if nothing can be observed."""
+        if self.monitor is None:
+            return None
+        new = [sample for sample in self.monitor.history_of(attempt) if sample[0] > at]
+        return new if new or self.monitor.look() is not None else None
 
     def xid_of(self, running: RunningAttempt) -> int | None:
         """The last driver fault on an attempt's GPUs while it ran."""

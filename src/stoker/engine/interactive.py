@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from stoker.core.durations import spell_duration
+from stoker.core.usage import computes
 from stoker.engine.gpu_features import GpuFeatures
 from stoker.engine.running_attempt import RunningAttempt
 from stoker.interactive.session import Folder
@@ -99,7 +100,7 @@ class InteractiveLimits:
         dues: list[float],
     ) -> None:
         idle_s = running.entry.request.options.idle_s
-        if idle_s is None:
+        if not idle_s:
             return
         if running.is_stopped or self._uses_gpu(running, session):
             session.used_at = now
@@ -121,22 +122,15 @@ class InteractiveLimits:
             dues.append(session.warned_idle_at + warn_s)
 
     def _uses_gpu(self, running: RunningAttempt, session: _Session) -> bool:
-        """Whether an attempt has computed since the last review; where that is unknown: holds memory.
-
-        An attempt whose GPUs cannot be observed counts as using them.
-        """
+        """Whether an attempt has computed since the last review; true if its GPUs cannot be observed."""
         if not running.slots:
             return False
-        monitor = self._gpus.monitor
-        if monitor is None:
+        new = self._gpus.samples_since(running.key, session.sampled_at)
+        if new is None:
             return True
-        new = [each for each in monitor.history_of(running.key) if each[0] > session.sampled_at]
-        if not new:
-            return monitor.look() is None
-        session.sampled_at = new[-1][0]
-        return any(
-            mem_bytes != 0 if sm_pct is None else sm_pct > 0 for _at, mem_bytes, sm_pct in new
-        )
+        if new:
+            session.sampled_at = new[-1][0]
+        return any(map(computes, new))
 
 
 def _remove_files(folder: Folder, keys: set[str]) -> None:

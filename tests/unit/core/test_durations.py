@@ -6,7 +6,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from stoker.core.durations import format_ago, format_duration, parse_duration
+from stoker.core.durations import (
+    format_ago,
+    format_duration,
+    format_roughly,
+    parse_duration,
+    parse_limit,
+)
 from stoker.errors import UsageError
 
 
@@ -28,6 +34,21 @@ from stoker.errors import UsageError
 )
 def test_durations_are_read_as_people_write_them(text: str, seconds: float) -> None:
     assert parse_duration(text) == seconds
+
+
+def test_a_limit_is_a_duration_or_never() -> None:
+    assert parse_limit("20m") == 1200
+    assert parse_limit("never") is None
+    with pytest.raises(UsageError, match="HH:MM:SS, or never"):
+        parse_limit("soon")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.4, "0 s"), (59.9, "59 s"), (119, "119 s"), (900, "15 min"), (7200, "2 h"), (2e5, "2 d")],
+)
+def test_a_rough_duration_has_one_unit(seconds: float, text: str) -> None:
+    assert format_roughly(seconds) == text
 
 
 def test_a_bare_number_is_refused_with_what_it_could_have_meant() -> None:

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stoker.core.job import Attempt, Outcome, Request, describe, describe_leftovers, judge
+from stoker.core.job import Attempt, Ending, Outcome, Request, describe, describe_leftovers, judge
 from stoker.core.lifecycle import Event
+from stoker.core.waste import Waste
 
 
 @given(st.integers(0, 2**63), st.integers(0, 10**6))
@@ -19,6 +20,13 @@ def test_an_attempts_key_is_read_back_as_it_was_written(job: int, number: int) -
 
 def test_a_key_is_the_job_and_the_number_of_the_attempt() -> None:
     assert Attempt(12, 3).key == "12.3"
+
+
+def test_only_an_ending_for_waste_is_a_failure_of_the_class_of_its_name() -> None:
+    failures = {ending: ending.failure for ending in Ending if ending.failure is not None}
+    assert {ending.value for ending in failures} == {waste.value for waste in Waste}
+    assert {each.value for each in failures.values()} == {waste.value for waste in Waste}
+    assert {ending for ending in Ending if ending.may_retry} == {*failures, Ending.OVERDUE}
 
 
 def test_a_request_asks_for_one_slot_and_nothing_else_by_default() -> None:
