@@ -144,6 +144,16 @@ def _backoff(text: str) -> float:
     return _at_most_a_day(text, parse_duration(text))
 
 
+def _waste_limit(text: str) -> float:
+    """Read a time after which a job that wastes its GPU is ended; 0 for never."""
+    from stoker.core.durations import parse_limit
+
+    try:
+        return parse_limit(text) or 0.0
+    except UsageError as error:
+        raise ValueError(str(error)) from None
+
+
 def _at_most_a_day(text: str, seconds: float) -> float:
     if seconds > _LONGEST_S:
         raise ValueError(f"{text} is too long, at most 1d")
@@ -158,6 +168,8 @@ READERS: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "signal": ("stop_signal", read_signal),
     "grace": ("grace_s", _grace),
     "backoff": ("backoff_s", _backoff),
+    "stall": ("stall_s", _waste_limit),
+    "idle": ("idle_s", _waste_limit),
     "warm": ("warm", read_modules),
     "share": ("share", _share),
     "gpu_mem": ("gpu_mem_bytes", _size),

@@ -79,6 +79,10 @@ def _check(args: Args, common: Submission) -> None:
         raise UsageError(
             "-g is for the queue: with --foreground name pairs of GPUs, --slots 0+1,2+3"
         )
+    if args.on_nan or args.stall or args.idle:
+        raise UsageError(
+            "--on-nan, --stall and --idle are for the queue: leave them or --foreground out"
+        )
     if args.rerun in ("failed", "none"):
         raise UsageError(
             f"--rerun {args.rerun} is for the queue: --foreground takes only --rerun all"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from stoker.cli.state_colours import STYLES
+from stoker.cli.state_colours import MARKED, STYLES
 from stoker.cli.tables import Cell, Column, Row
 from stoker.core.durations import format_ago, format_duration, format_left
 from stoker.core.lifecycle import State, is_live, is_pending
@@ -34,16 +34,29 @@ def row_of(job: Job, now: float, *, grouped: bool = False) -> Row:
     """Return the row of a job; `grouped` if a title above it names its project."""
     return (
         str(job.id),
-        (job.state.value, STYLES[job.state]),
+        _state(job),
         gpus_of(job),
         _memory(job),
         took(job, now),
         (when(job, now), "dim"),
         str(job.priority) if job.priority else "",
         cut((job.name or "") if grouped else full_name(job), _NAME_WIDTH),
-        cut("" if job.reason in (None, job.state.value) else job.reason, _REASON_WIDTH),
+        cut(_reason(job), _REASON_WIDTH),
         cut(" ".join(job.command.split()), _COMMAND_WIDTH),
     )
+
+
+def _state(job: Job) -> Cell:
+    """Return the state of a job, and its mark: `running, idle`."""
+    if job.mark is None:
+        return (job.state.value, STYLES[job.state])
+    return (f"{job.state.value}, {job.mark.kind.value}", MARKED)
+
+
+def _reason(job: Job) -> str:
+    if job.mark is not None:
+        return job.mark.text
+    return "" if job.reason in (None, job.state.value) else job.reason
 
 
 def full_name(job: Job) -> str:

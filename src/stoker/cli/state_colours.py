@@ -21,6 +21,8 @@ STYLES = {
     State.PREEMPTED: "yellow",
 }
 
+MARKED = "bold magenta"  # a running job that wastes its GPU
+
 # The order of counts, from past to future.
 ORDER = (
     State.DONE,

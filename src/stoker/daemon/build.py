@@ -33,6 +33,7 @@ from stoker.gpus.turn_files import TurnBoard
 from stoker.service.cleanup import cap_logs_for_ever, prune_for_ever
 from stoker.service.interactive import watch_for_ever
 from stoker.service.queue_builder import QueueSources, assemble
+from stoker.service.waste import review_for_ever
 from stoker.store.database import Database
 from stoker.store.named_values import NamedValues
 from stoker.web.page_control import PageControl
@@ -122,6 +123,7 @@ class Daemon:
                 asyncio.ensure_future(prune_for_ever(self.context)),
                 asyncio.ensure_future(cap_logs_for_ever(self.context)),
                 asyncio.ensure_future(watch_for_ever(self.context)),
+                asyncio.ensure_future(review_for_ever(self.context)),
             ]
             await self._page.reopen()
             on_ready()

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 import msgspec
 
 from stoker.cluster.settings import split_address
+from stoker.core.durations import parse_limit
+from stoker.core.job import OnNan
 from stoker.core.queue_rank import FIFO, SHORTEST
 from stoker.core.selector import check_name
 from stoker.core.sharing.rules import MOST_TENANTS, SharingRules, gpulimit_rules
@@ -95,6 +97,19 @@ def _order(text: str) -> str:
     return text
 
 
+def _time_limit(text: str) -> float | None:
+    try:
+        return parse_limit(text)
+    except UsageError as error:
+        raise ValueError(str(error)) from None
+
+
+def _on_nan(text: str) -> str:
+    if text not in get_args(OnNan):
+        raise ValueError("mark, notify or stop")
+    return text
+
+
 def _preempt_by(text: str) -> str:
     if text not in ("stop", "suspend"):
         raise ValueError("stop or suspend")
@@ -147,8 +162,17 @@ ENTRIES = {
     ),
     "on_finish": ConfigEntry("none", "a shell command to run when a job has ended", str),
     "on_fail": ConfigEntry("none", "a shell command to run when a job has not succeeded", str),
+    "on_mark": ConfigEntry(
+        "none", "a shell command to run when a job is marked diverged, stalled or idle", str
+    ),
     "notify": ConfigEntry(
         "none", "where to send a message when a job has ended: an Apprise URL", str
+    ),
+    "mark.stall": ConfigEntry(
+        "30m", "mark running jobs after so long without output and change: 30m, never", _time_limit
+    ),
+    "mark.idle": ConfigEntry(
+        "15m", "mark running jobs whose GPU computes nothing for so long: 15m, never", _time_limit
     ),
     "web": ConfigEntry("none", "where the web page is (stoker web)", _only_by("stoker web")),
     "share.most": ConfigEntry("16", "jobs that share a GPU at most", _whole(1, MOST_TENANTS)),
@@ -211,6 +235,11 @@ OF_PROJECTS = {
     "max-failures.": ConfigEntry(
         "none", "failed jobs, in all, that pause the project", _whole(1, none="none")
     ),
+    "on-nan.": ConfigEntry(
+        "mark", "what becomes of its jobs that report nan or inf: mark, notify, stop", _on_nan
+    ),
+    "stall.": ConfigEntry("never", "end its jobs as --stall does: 20m, never", _time_limit),
+    "idle.": ConfigEntry("never", "end its jobs as --idle does: 15m, never", _time_limit),
 }
 _SECRET = {"notify"}
 
@@ -233,6 +262,12 @@ class Config:
     def value(self, name: str) -> Any:
         """The parsed value of a setting."""
         return entry_of(name).parse(self.text(name))
+
+    def of_project(self, prefix: str, project: str | None) -> Any:
+        """The parsed value of a setting for a project; its default for jobs without one."""
+        if project is None:
+            return OF_PROJECTS[prefix].parse(OF_PROJECTS[prefix].default)
+        return self.value(f"{prefix}{project}")
 
     def words(self, name: str) -> list[str]:
         """A setting that is a list."""

@@ -22,6 +22,7 @@ from stoker.engine.hooks import Hooks
 from stoker.engine.nodes import Nodes
 from stoker.engine.queue_ranks import QueueRanks
 from stoker.engine.running_attempt import RunningAttempt
+from stoker.engine.waste_monitor import WasteMonitor
 from stoker.engine.worker_process import WorkerProcesses
 from stoker.store.database import Database
 from stoker.store.pending import PendingJobs
@@ -55,6 +56,7 @@ class QueueContext(msgspec.Struct, kw_only=True, eq=False):
     hooks: Hooks
     eta: Eta
     ranks: QueueRanks
+    waste: WasteMonitor
     config: Config
     since: float
     supervisor_pids: Callable[[], list[int]]

@@ -1,4 +1,4 @@
-"""Runs the user's commands and notifications when a job has ended, without delaying the queue."""
+"""Runs the user's commands and notifications for ends and marks, without delaying the queue."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import json
 from collections.abc import Callable, Mapping
 
 from stoker.core.job import Outcome
+from stoker.core.lifecycle import State
+from stoker.core.waste import Mark
 from stoker.engine.config import Config
 from stoker.engine.running_attempt import RunningAttempt
 from stoker.engine.worker_process import run_child
@@ -18,7 +20,7 @@ _MAX_WAITING = 1000
 
 
 class Hooks:
-    """Runs `on_finish`, `on_fail` and notifications: a few at a time, each for at most a minute."""
+    """Runs hooks and notifications: a few at a time, each for at most a minute."""
 
     def __init__(self, config: Config, tell: Callable[[str], None]) -> None:
         self._config = config
@@ -30,20 +32,33 @@ class Hooks:
     def on_end(self, running: RunningAttempt, outcome: Outcome) -> None:
         """Run the hooks of a job that has ended."""
         names = ["on_finish"] if outcome.is_success else ["on_finish", "on_fail"]
-        facts = _facts(running, outcome)
+        facts = _facts(running, outcome.state, outcome.reason or "")
         for name in names:
-            command = self._config.text(name)
-            if command != "none":
-                self._begin(name, ["/bin/sh", "-c", command], facts, b"")
-        url = self._config.text("notify")
-        if url != "none":
-            message = json.dumps({"url": url, "title": _title(facts), "body": _body(facts)})
-            self._begin("notify", module_command("stoker.notify"), {}, message.encode())
+            self._run_hook(name, facts)
+        self._notify(facts, outcome.state.value)
+
+    def on_mark(self, running: RunningAttempt, mark: Mark, *, notifies: bool) -> None:
+        """Run the hook of a running job that is marked; send a message too if its options ask for it."""
+        facts = _facts(running, State.RUNNING, mark.text)
+        self._run_hook("on_mark", {**facts, "STOKER_MARK": mark.kind.value})
+        if notifies:
+            self._notify(facts, mark.kind.value)
 
     def close(self) -> None:
         """Kill the hooks that still run."""
         for task in self._tasks:
             task.cancel()
+
+    def _run_hook(self, name: str, facts: Mapping[str, str]) -> None:
+        command = self._config.text(name)
+        if command != "none":
+            self._begin(name, ["/bin/sh", "-c", command], facts, b"")
+
+    def _notify(self, facts: Mapping[str, str], state: str) -> None:
+        url = self._config.text("notify")
+        if url != "none":
+            message = json.dumps({"url": url, "title": _title(facts, state), "body": _body(facts)})
+            self._begin("notify", module_command("stoker.notify"), {}, message.encode())
 
     def _begin(self, name: str, argv: list[str], facts: Mapping[str, str], data: bytes) -> None:
         if len(self._tasks) >= _MAX_WAITING:
@@ -78,22 +93,22 @@ class Hooks:
             self._tell(f"{name} {what}")
 
 
-def _facts(running: RunningAttempt, outcome: Outcome) -> dict[str, str]:
+def _facts(running: RunningAttempt, state: State, reason: str) -> dict[str, str]:
     facts = running.entry.facts
     return {
         "STOKER_JOB_ID": str(running.attempt.job),
         "STOKER_ATTEMPT": str(running.attempt.number),
-        "STOKER_STATE": outcome.state.value,
-        "STOKER_REASON": outcome.reason or "",
+        "STOKER_STATE": state.value,
+        "STOKER_REASON": reason,
         "STOKER_NAME": (facts.name if facts else None) or "",
         "STOKER_PROJECT": (facts.request.project if facts else None) or "",
         "STOKER_LOG": running.log or "",
     }
 
 
-def _title(facts: Mapping[str, str]) -> str:
+def _title(facts: Mapping[str, str], state: str) -> str:
     name = f" ({facts['STOKER_NAME']})" if facts["STOKER_NAME"] else ""
-    return f"Stoker: job {facts['STOKER_JOB_ID']}{name} is {facts['STOKER_STATE']}"
+    return f"Stoker: job {facts['STOKER_JOB_ID']}{name} is {state}"
 
 
 def _body(facts: Mapping[str, str]) -> str:

@@ -147,6 +147,11 @@ class SlotTable:
         """Whether a node's name means this machine. Outside a cluster its name is empty."""
         return node in ("", self.head)
 
+    def is_away(self, node: str) -> bool:
+        """Whether a node of a cluster cannot be reached."""
+        facts = self.nodes.get(node)
+        return facts is not None and facts.away is not None
+
     def node_without_gpu(self, candidate: Candidate | None) -> str:
         """On which node a job without GPU starts; empty for this machine."""
         if candidate is None or candidate.where is None:

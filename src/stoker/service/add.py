@@ -103,7 +103,11 @@ def _notice(context: QueueContext, submission: Submission, first: int, last: int
     pauses = list(context.admission.pauses(submission.project))
     if pauses and state_of(database, first) is not State.WAITING:
         return None
-    return f"{_name(first, last)} waiting: {pauses[0]}" if pauses else None
+    if pauses:
+        return f"{_name(first, last)} waiting: {pauses[0]}"
+    if submission.on_nan == "notify" and context.config.text("notify") == "none":
+        return "of nan only stoker status will tell: stoker config notify URL sets an address"
+    return None
 
 
 def _name(first: int, last: int) -> str:

@@ -11,12 +11,13 @@ from msgspec import structs
 from stoker.core.lifecycle import State, is_final, is_live
 from stoker.core.node import gpus_in
 from stoker.engine.context import QueueContext
+from stoker.engine.running_attempt import RunningAttempt
 from stoker.errors import UsageError
 from stoker.service.job_rows import job_of
 from stoker.service.job_selection import check_project, find
 from stoker.store import job_listing
 from stoker.store.job_listing import ListedJob
-from stoker.wire import Job, LsQuery, Page, Selection
+from stoker.wire import Job, JobMark, LsQuery, Page, Selection
 
 _ON_PENDING = (State.HELD, State.BLOCKED, State.DELAYED)
 _NEVER_US = 2**62
@@ -81,7 +82,7 @@ def ls(context: QueueContext, query: LsQuery) -> Page:
 
 
 def foretell(context: QueueContext, job: Job) -> Job:
-    """Add to a running job when it may end, and its reserved and used GPU memory."""
+    """Add to a running job when it may end, its mark, and its reserved and used GPU memory."""
     running = context.running(job.id) if is_live(job.state) else None
     if running is None:
         return job
@@ -91,11 +92,21 @@ def foretell(context: QueueContext, job: Job) -> Job:
     seen = None if look is None else look.jobs.get(running.key)
     return structs.replace(
         job,
+        mark=mark_of(context, running),
         ends_at=None if left_s is None else time.time() + left_s,
         reserved_bytes=None if tenancy is None else tenancy.tenant.reserved_bytes,
         capped=tenancy is not None and tenancy.tenant.capped,
         gpu_bytes=max(seen.mem_bytes.values()) if seen is not None and seen.mem_bytes else None,
     )
+
+
+def mark_of(context: QueueContext, running: RunningAttempt) -> JobMark | None:
+    """How a running attempt wastes its GPU; None if nothing is known."""
+    found = context.waste.mark_of(running)
+    if found is None:
+        return None
+    mark, age_s = found
+    return JobMark(kind=mark.kind, since=time.time() - age_s, text=mark.text)
 
 
 def _read_cursor(after: str | None, wanted: dict[str, int]) -> tuple[str, list[int]]:

@@ -39,6 +39,7 @@ from stoker.engine.suspend_helper import SuspendHelper
 from stoker.engine.suspensions import Helper, SuspensionParts, Suspensions
 from stoker.engine.termination import Termination
 from stoker.engine.torch_memory_cap import TorchMemoryCap
+from stoker.engine.waste_monitor import WasteMonitor
 from stoker.engine.worker_process import WorkerProcesses
 from stoker.executors.contract import Executor
 from stoker.executors.node_reports import NodeReport
@@ -216,6 +217,7 @@ def assemble(
         hooks=Hooks(sources.config, publisher.on_notice),
         eta=Eta(sources.database, queue.jobs, queue.slot_table, forecast),
         ranks=QueueRanks(sources.database, queue.jobs, sources.config.text("order")),
+        waste=WasteMonitor(engine.gpus, sources.config, sources.clock, queue.slot_table.is_away),
         config=sources.config,
         since=time.time(),
         supervisor_pids=supervisor_pids,

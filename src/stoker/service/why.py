@@ -253,8 +253,9 @@ def _running(context: QueueContext, facts: Facts, state: State) -> str:
     if context.engine.gpus.is_mps_client(running):
         text += ", through MPS"
     if occupant.limit_in_s is not None:
-        return f"{text}, time limit in {clock(occupant.limit_in_s)}"
-    return text
+        text += f", time limit in {clock(occupant.limit_in_s)}"
+    mark = context.waste.mark_of(running)
+    return text if mark is None else f"{text}; {mark[0].kind.value}: {mark[0].text}"
 
 
 def _suspended(context: QueueContext, facts: Facts) -> str:

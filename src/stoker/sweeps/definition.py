@@ -6,10 +6,12 @@ import os
 import re
 import shlex
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
+from stoker.core.durations import parse_limit
+from stoker.core.job import OnNan
 from stoker.core.selector import check_name
 from stoker.core.size import parse_size
 from stoker.errors import UsageError
@@ -28,19 +30,22 @@ _OURS = (
     *("parameters", "exclude", "metric", "early_terminate", "dir", "warm"),
 )
 _WANDB = ("program", "run_cap", "description", "project", "entity")
-_RESOURCES = ("gpus", "gpu_mem", "timeout", "retries", "priority")
+_RESOURCES = ("gpus", "gpu_mem", "timeout", "retries", "priority", "on_nan", "stall", "idle")
 _TUNED = ("tpe", "bayes")
 _DIR = "results/{name}/{id}"
 
 
 class Resources(msgspec.Struct, frozen=True, kw_only=True):
-    """Resources of each run. `timeout` is in the user's notation."""
+    """Resources and limits of each run. `timeout` is in the user's notation."""
 
     gpus: int | None = None
     gpu_mem_bytes: int | None = None
     timeout: str | None = None
     retries: int | None = None
     priority: int | None = None
+    on_nan: str | None = None
+    stall_s: float | None = None  # 0: never
+    idle_s: float | None = None
 
 
 class Metric(msgspec.Struct, frozen=True, kw_only=True):
@@ -333,7 +338,27 @@ def _resources(tree: Map) -> Resources:
         timeout=timeout,
         retries=_whole(given, "retries", 0),
         priority=_whole(given, "priority"),
+        on_nan=_on_nan(given),
+        stall_s=_waste_limit(given, "stall"),
+        idle_s=_waste_limit(given, "idle"),
     )
+
+
+def _on_nan(tree: Map) -> str | None:
+    value = tree.get("on_nan")
+    if value is not None and value not in get_args(OnNan):
+        tree.fail("on_nan", f"on_nan is {plain(value)!r}: write mark, notify or stop")
+    return value
+
+
+def _waste_limit(tree: Map, key: str) -> float | None:
+    value = tree.get(key)
+    if value is None:
+        return None
+    try:
+        return parse_limit(str(plain(value))) or 0.0
+    except UsageError as error:
+        tree.fail(key, f"{key}: {error}")
 
 
 def _warm(tree: Map) -> tuple[str, ...] | None:

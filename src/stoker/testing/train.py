@@ -105,6 +105,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             loss = (
                 0.1 + 2.2 * math.exp(-3 * step / args.steps) + abs(math.log10(args.lr / _BEST_LR))
             )
+            if args.nan_at is not None and step >= args.nan_at:
+                loss = math.nan
             print(f"step {step}/{args.steps} loss {loss:.4f}", flush=True)
             accuracy = 1 - 0.3 * loss - abs(args.dropout - _BEST_DROPOUT) / 5
             report(step, loss=round(loss, 4), val_acc=round(accuracy, 4))
@@ -133,6 +135,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--grow", type=parse_size, default=0, help="more memory with every step")
     parser.add_argument("--sm", type=int, metavar="PCT", help="how busy it keeps the GPU")
+    parser.add_argument("--nan-at", type=int, metavar="STEP", help="diverge in this step")
     parser.add_argument("--fail-at", type=int, metavar="STEP", help="raise in this step")
     parser.add_argument("--exit", type=int, default=0, metavar="N", help="exit status at the end")
     return parser

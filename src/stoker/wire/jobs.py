@@ -10,6 +10,7 @@ from stoker.core.failure import FailureClass
 from stoker.core.job import Options
 from stoker.core.lifecycle import State
 from stoker.core.usage import AttemptUse
+from stoker.core.waste import Waste
 from stoker.wire.changes import Selection
 from stoker.wire.submission import Git
 from stoker.wire.values import Bytes
@@ -45,6 +46,14 @@ class CountsQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     gpu: str | None = None
 
 
+class JobMark(msgspec.Struct, frozen=True, kw_only=True):
+    """How a running job wastes its GPU, since when, and the evidence."""
+
+    kind: Waste
+    since: float
+    text: str
+
+
 class Job(msgspec.Struct, frozen=True, kw_only=True):
     """A job in a list."""
 
@@ -69,6 +78,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     reserved_bytes: int | None = None  # of a job that shares a GPU: the memory reserved for it
     capped: bool = False  # it cannot use more memory than reserved; else the limit is best effort
     gpu_bytes: int | None = None  # of a running job: the GPU memory that it used last
+    mark: JobMark | None = None  # of a running job
     cwd: Bytes = ""
     nodes: list[str] = []  # it runs on one of these nodes,
     on: str | None = None  # on GPUs whose model's name has this part,

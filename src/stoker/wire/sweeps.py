@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from stoker.core.failure import FailureClass
+from stoker.core.job import OnNan, WasteLimit
 from stoker.core.lifecycle import State
 from stoker.core.usage import AttemptUse
 from stoker.wire.values import Bytes, GpuMemory, Gpus, Name, NodeLabels, Priority, Retries, Text
@@ -68,6 +69,9 @@ class SweepOrder(SweepDraft, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     node_labels: NodeLabels = {}
     timeout: Annotated[str, msgspec.Meta(max_length=40)] | None = None
     retries: Retries | None = None
+    on_nan: OnNan | None = None
+    stall_s: WasteLimit | None = None
+    idle_s: WasteLimit | None = None
 
 
 class PlannedRun(msgspec.Struct, frozen=True, kw_only=True):

@@ -216,7 +216,8 @@ def test_every_parsed_option_is_sent(sent: list[Message], monkeypatch: pytest.Mo
     monkeypatch.setattr("time.time", lambda: 1000.0)
     words = (
         "add --hold --after 1,2 --after-any train --begin +10m --retries 2 --backoff 1m -t 1h"
-        " --requeue --preemptible --preempt --signal USR1 --grace 0 true"
+        " --requeue --preemptible --preempt --signal USR1 --grace 0"
+        " --on-nan stop --stall 20m --idle never true"
     )
 
     assert main(words.split()) == 0
@@ -232,6 +233,9 @@ def test_every_parsed_option_is_sent(sent: list[Message], monkeypatch: pytest.Mo
         "preempt": True,
         "stop_signal": 10,
         "grace_s": 0.0,
+        "on_nan": "stop",
+        "stall_s": 1200.0,
+        "idle_s": 0.0,
     }
     assert {name: sent[0][name] for name in options} == options
 
@@ -272,6 +276,10 @@ def test_placement_and_sharing_options_are_sent(sent: list[Message]) -> None:
         ("--requeue", "give -t as well"),
         ("--signal STOP", "does not end it"),
         ("--grace soon", "is not a duration"),
+        ("--on-nan kill", "invalid choice: 'kill'"),
+        ("--stall 20", "--stall: '20' has no unit: write 20s, 20m or 20h, or never"),
+        ("--idle soon", "--idle: 'soon' is not a duration"),
+        ("-g 0 --idle 5m", "--idle is for a job with a GPU"),
     ],
 )
 def test_a_wrong_option_is_refused(

@@ -61,6 +61,10 @@ def test_the_defaults_mean_what_they_say(harness: Harness) -> None:
         ("gpulimit.max_running_tasks", ["-1", "1", "8"]),
         ("gpulimit.max_err_times", ["1", "5"]),
         ("gpulimit.timer_polling_time", ["10", "0.5"]),
+        ("mark.stall", ["never", "10s", "2h"]),
+        ("on-nan.p", ["notify", "stop", "mark"]),
+        ("stall.p", ["20m", "never"]),
+        ("idle.p", ["15m", "never"]),
     ],
 )
 def test_values_that_make_sense_are_taken(harness: Harness, name: str, values: list[str]) -> None:
@@ -81,6 +85,9 @@ def test_values_that_make_sense_are_taken(harness: Harness, name: str, values: l
         ("gpulimit.max_running_tasks", ["0", "-2", "1.5"]),
         ("gpulimit.max_err_times", ["0", "1.5", "-1"]),
         ("gpulimit.timer_polling_time", ["0", "-1", "inf", ""]),
+        ("mark.idle", ["", "15", "-1m", "0s", "soon", "9" * 5000 + "m"]),
+        ("on-nan.p", ["", "kill", "yes"]),
+        ("stall.p", ["", "20", "no"]),
         ("log.cap", ["0", "1K", "4095", "K", "", "20MB", "-1G", "9" * 5000 + "G", "1 G"]),
     ],
 )

@@ -9,6 +9,7 @@ import pytest
 
 from stoker.core.job import Attempt, Outcome, Request
 from stoker.core.lifecycle import Event
+from stoker.core.waste import Mark, Waste
 from stoker.engine import hooks
 from stoker.engine.config import Config
 from stoker.engine.hooks import Hooks
@@ -135,3 +136,41 @@ def test_an_address_for_notifications_is_never_shown(tmp_path: Path) -> None:
 
     assert config.setting("notify").value == "(set)"
     database.close()
+
+
+def test_a_mark_runs_its_hook_and_sends_a_message_only_if_the_job_asks_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake = tmp_path / "python"
+    fake.write_text(f"#!/bin/sh\ncat >> {tmp_path}/messages\n")
+    fake.chmod(0o755)
+    monkeypatch.setattr("sys.executable", str(fake))
+    facts = "$STOKER_JOB_ID $STOKER_STATE $STOKER_MARK [$STOKER_REASON]"
+    told: list[str] = []
+
+    async def story() -> None:
+        database = Database(str(tmp_path / "stoker.db"))
+        config = Config(database)
+        config.change("on_mark", f'echo "{facts}" >> {tmp_path}/out')
+        config.change("notify", "tgram://token/chat")
+        keeper = Hooks(config, told.append)
+        keeper.on_mark(
+            running(7), Mark(Waste.IDLE, 0.0, "15 min without computing"), notifies=False
+        )
+        keeper.on_mark(running(8), Mark(Waste.DIVERGED, 0.0, "loss is nan"), notifies=True)
+        while keeper._tasks:
+            await asyncio.sleep(0.01)
+        database.close()
+
+    asyncio.run(story())
+
+    assert told == []
+    assert sorted((tmp_path / "out").read_text().splitlines()) == [
+        "7 running idle [15 min without computing]",
+        "8 running diverged [loss is nan]",
+    ]
+    assert json.loads((tmp_path / "messages").read_text()) == {
+        "url": "tgram://token/chat",
+        "title": "Stoker: job 8 is diverged",
+        "body": "loss is nan",
+    }

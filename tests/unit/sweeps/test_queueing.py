@@ -34,6 +34,13 @@ def test_runs_have_the_options_of_the_definition() -> None:
     assert (common.by_page, common.env) == (True, {})
 
 
+def test_limits_of_runs_that_waste_a_gpu_are_options_too() -> None:
+    resources = {"on_nan": "stop", "stall": "20m", "idle": "never"}
+    common = describe({"idle_s": 60.0, "stall_s": None}, resources=resources)
+    assert (common.on_nan, common.stall_s, common.idle_s) == ("stop", 1200.0, 60.0)
+    assert describe({}, resources=resources).idle_s == 0.0
+
+
 def test_a_given_option_overrides_the_definition() -> None:
     given = {"share": "never", "warm": ["numpy"], "gpus": 0, "timeout": "2h", "retries": None}
     common = describe(given)

@@ -165,6 +165,8 @@ FAULTS = {
     ),
     "gpu_mem": ("command: x\nresources: {gpu_mem: 10 apples}", r"s.yaml:2: gpu_mem is '10 apples'"),
     "bare timeout": ("command: x\nresources: {timeout: 90}", r"s.yaml:2: timeout 90 has no unit"),
+    "on_nan": ("command: x\nresources: {on_nan: kill}", r"s.yaml:2: on_nan is 'kill': write mark"),
+    "bare stall": ("command: x\nresources: {stall: 20}", r"s.yaml:2: stall: '20' has no unit"),
     "the same key twice": ("command: x\ncommand: y", r"s.yaml:2: 'command' is here a second"),
     "broken YAML": ("command: [x", r"s.yaml:\d: "),
     "no mapping": ("- a\n- b", r"a sweep must be a mapping"),

@@ -39,6 +39,7 @@ EXAMPLES = """\
   stoker add --warm torch python train.py     forked from a process that has imported torch
   stoker add --share auto python small.py     beside others on a GPU, once its kind is known
   stoker add --on a100 python large.py        on a GPU of that kind
+  stoker add --on-nan stop --stall 20m python a.py    ended if it diverges, or is silent for so long
 """
 
 # Options that are sent as typed, and options that this module handles; add_options.py reads all others.
@@ -66,6 +67,14 @@ ARGUMENTS = (
     arg("-t", "--timeout", metavar="TIME", help="end it after this long: 90s, 2h, 1d12h"),
     arg("--retries", type=int, default=0, metavar="N", help="try it N more times if it fails"),
     arg("--backoff", metavar="TIME", help="wait before a retry, twice as long with each one"),
+    arg(
+        "--on-nan",
+        choices=("mark", "notify", "stop"),
+        metavar="HOW",
+        help="if it reports nan or inf: mark (the default), notify, stop",
+    ),
+    arg("--stall", metavar="TIME", help="end it after so long without output or change, or never"),
+    arg("--idle", metavar="TIME", help="end it if its GPU computes nothing for so long, or never"),
     arg("--hold", action="store_true", help="keep it until stoker release lets it go on"),
     arg("--after", metavar="IDS", help="not before these have succeeded; skipped if one does not"),
     arg("--after-any", metavar="IDS", help="not before these have ended, however that may be"),
@@ -167,6 +176,8 @@ def _check_options(args: Args) -> None:
         raise UsageError("--results is what --sync brings back: give --sync as well")
     if args.backoff is not None and not args.retries:
         raise UsageError("--backoff is the pause before a retry: give --retries as well")
+    if args.idle is not None and not args.gpus:
+        raise UsageError("--idle is for a job with a GPU: leave it out with -g 0")
     if args.requeue and args.timeout is None:
         raise UsageError("--requeue is for a job over its time limit: give -t as well")
 

@@ -15,7 +15,7 @@ from stoker.cli.job_table import full_name, took
 from stoker.cli.messages import print_json
 from stoker.cli.safe_text import clean
 from stoker.cli.selection import IDS_HELP
-from stoker.cli.state_colours import STYLES
+from stoker.cli.state_colours import MARKED, STYLES
 from stoker.cli.tables import Cell, Column, format_size, print_facts, print_line, print_table
 from stoker.cli.times import format_moment
 from stoker.client.client import Client
@@ -81,6 +81,7 @@ def _facts(job: JobDetail, now: float) -> list[tuple[str, Cell]]:
         ("job", str(job.id)),
         ("name", full_name(job)),
         ("state", _state(job)),
+        ("mark", _mark(job)),
         ("reason", job.reason),
         ("failure", _failure(job)),
         ("command", _command(job)),
@@ -97,6 +98,7 @@ def _facts(job: JobDetail, now: float) -> list[tuple[str, Cell]]:
         ("after any", _needs(job, any_end=True)),
         ("begins", _begin(job, now)),
         ("ended by", _ending(job)),
+        ("ended if", _waste_limits(job)),
         ("preemption", _preemption(job)),
         ("warm", ", ".join(job.options.warm) or None),
         ("git", _git(job)),
@@ -209,6 +211,26 @@ def _ending(job: JobDetail) -> str | None:
     except ValueError:
         name = f"signal {options.stop_signal}"
     return f"{name}, SIGKILL {format_duration(options.grace_s)} later"
+
+
+def _mark(job: JobDetail) -> Cell | None:
+    if job.mark is None:
+        return None
+    began = format_moment(job.mark.since)
+    return (f"{job.mark.kind.value}: {job.mark.text}; began {began}", MARKED)
+
+
+def _waste_limits(job: JobDetail) -> str | None:
+    """Describe what ends the job because it wastes its GPU, by its own options."""
+    options = job.options
+    words = []
+    if options.on_nan is not None:
+        become = {"mark": "only marked", "notify": "told", "stop": "ended"}[options.on_nan]
+        words.append(f"nan or inf reported: {become}")
+    for name, limit_s in (("stalled", options.stall_s), ("idle", options.idle_s)):
+        if limit_s is not None:
+            words.append(f"{name} for {format_duration(limit_s)}" if limit_s else f"never {name}")
+    return ", ".join(words) or None
 
 
 def _preemption(job: JobDetail) -> str | None:

@@ -39,7 +39,7 @@ in the command: {name}  {args}  {hydra}  {params_json}  {dir}  {id}  {index}  {s
 # Options that runs have as jobs of `stoker add` do.
 _OPTIONS = (
     *("gpus", "gpu_mem", "share", "node", "on", "node_label"),
-    *("priority", "retries", "warm", "shell"),
+    *("priority", "retries", "warm", "shell", "on_nan", "stall", "idle"),
 )
 _SHOWN = 5
 
@@ -81,6 +81,14 @@ ARGUMENTS = (
     arg("-t", "--timeout", metavar="TIME", help="end a run after this long: 90s, 2h, 1d12h"),
     arg("--retries", type=int, metavar="N", help="try a failed run N more times"),
     arg(
+        "--on-nan",
+        choices=("mark", "notify", "stop"),
+        metavar="HOW",
+        help="if a run reports nan or inf: mark (the default), notify, stop",
+    ),
+    arg("--stall", metavar="TIME", help="end a run after so long without output or change"),
+    arg("--idle", metavar="TIME", help="end a run whose GPU computes nothing for so long"),
+    arg(
         "--warm",
         metavar="MODULES",
         help="torch,numpy: find these imported; auto; never (default: auto)",
@@ -117,6 +125,8 @@ def _check(args: Args) -> None:
     for option, number in (("-g", args.gpus), ("--retries", args.retries)):
         if number is not None and number < 0:
             raise UsageError(f"{option} {number}: write 0 or more")
+    if args.idle is not None and args.gpus == 0:
+        raise UsageError("--idle is for runs with a GPU: leave it out with -g 0")
     if args.sync and (args.print or args.foreground):
         raise UsageError("--sync is for runs in the queue: leave --print and --foreground out")
     if args.null and not args.print:
