@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 from playwright.sync_api import expect
@@ -35,6 +36,19 @@ def test_changes_of_the_queue_are_shown_at_once(site: Site) -> None:
     site.queue.ok("kill", str(job))
     expect(row(page, job).locator(".state")).to_have_text("killed")
     expect(page.get_by_role("button", name="killed 1")).to_be_visible()
+
+
+def test_a_running_job_that_wastes_its_gpu_is_marked(site: Site) -> None:
+    site.queue.ok("config", "mark.idle", "1s")
+    words = ("--mem", "1G", "--sm", "0", "--seconds", "600", "--steps", "1200")
+    job = site.queue.add(sys.executable, "-m", "stoker.testing.train", *words)
+    page = site.tab("/jobs")
+    expect(row(page, job).locator(".mark")).to_have_text("idle")
+    expect(row(page, job).locator(".state")).to_have_text("running")
+    expect(row(page, job)).to_contain_text("without computing, holds 1.0 GiB")
+    page = site.tab(f"/jobs/{job}")
+    expect(page.locator("h1 .mark")).to_have_text("idle")
+    expect(page.get_by_role("status").filter(has_text="without computing")).to_be_visible()
 
 
 def test_selected_jobs_are_killed_retried_and_removed(site: Site) -> None:

@@ -2,7 +2,7 @@
 
 import {h} from '/lib/dom.js';
 import {computed, signal} from '/lib/signal.js';
-import {badge} from '/lib/badge.js';
+import {badge, mark} from '/lib/badge.js';
 import {watch} from '/lib/connection.js';
 import {shortcut} from '/lib/keys.js';
 import {jobLog} from '/lib/logview.js';
@@ -53,7 +53,7 @@ function show(id, job) {
   const state = computed(() => job.value.state);
   const title = computed(() => job.value.name ?? '');
   return [
-    h('h1', null, `Job ${id} `, h('span', null, () => title.value), ' ', () => badge(state.value)),
+    h('h1', null, `Job ${id} `, h('span', null, () => title.value), ' ', () => badge(state.value), ' ', () => mark(job.value.mark)),
     why(id, job),
     h('div', {class: 'row', role: 'toolbar', 'aria-label': `Actions for job ${id}`}, () => buttons(id, state.value)),
     h(

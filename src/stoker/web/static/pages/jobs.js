@@ -25,6 +25,7 @@ import {go, link} from '/lib/router.js';
  * @property {number | null} started_at
  * @property {number | null} ended_at
  * @property {number | null} ends_at
+ * @property {import('/lib/badge.js').Mark | null} mark
  */
 /** @typedef {{jobs: Job[], next: string | null}} Jobs */
 /**

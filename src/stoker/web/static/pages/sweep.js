@@ -29,6 +29,9 @@ const CLASSES = {
   nccl: 'GPU communication (NCCL)',
   disk_full: 'disk full',
   setup: 'missing file or module',
+  diverged: 'diverged',
+  stalled: 'stalled',
+  idle: 'idle GPU',
   error: 'error of the program',
 };
 

@@ -39,6 +39,7 @@ import {duration, text} from '/logic/format.js';
  * @property {number | null} ended_at
  * @property {number | null} begin_at
  * @property {number | null} ends_at
+ * @property {import('/lib/badge.js').Mark | null} mark
  * @property {Bytes[] | null} argv
  * @property {Bytes | null} line
  * @property {boolean} script

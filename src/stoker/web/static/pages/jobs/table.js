@@ -2,7 +2,7 @@
 
 import {each, h} from '/lib/dom.js';
 import {computed} from '/lib/signal.js';
-import {badge} from '/lib/badge.js';
+import {badge, mark} from '/lib/badge.js';
 import {moment, span} from '/lib/clock.js';
 import {shortcut} from '/lib/keys.js';
 import {link} from '/lib/router.js';
@@ -99,8 +99,8 @@ function row(view, job) {
     {'data-job': id, 'aria-selected': () => String(isChosen()), draggable: () => (waits.value ? 'true' : 'false'), ...dragging(view, job)},
     h('td', null, h('input', {type: 'checkbox', 'aria-label': `Select job ${id}`, checked: isChosen, onchange: flip})),
     h('td', {class: 'num'}, h('a', {href: link(`/jobs/${id}`)}, id)),
-    h('td', null, () => badge(job.value.state)),
-    h('td', {class: 'what'}, h('div', null, () => job.value.name ?? ''), h('code', {title: () => job.value.command}, () => job.value.command), h('div', {class: () => (BAD.includes(job.value.state) ? 'bad' : 'soft')}, () => job.value.reason ?? ''), h('div', {class: 'small soft'}, 'GPU ', where, ' · ', when)),
+    h('td', null, () => badge(job.value.state), () => mark(job.value.mark)),
+    h('td', {class: 'what'}, h('div', null, () => job.value.name ?? ''), h('code', {title: () => job.value.command}, () => job.value.command), h('div', {class: () => (BAD.includes(job.value.state) ? 'bad' : 'soft')}, () => job.value.mark?.text ?? job.value.reason ?? ''), h('div', {class: 'small soft'}, 'GPU ', where, ' · ', when)),
     h('td', {class: 'wide project'}, () => job.value.project ?? ''),
     h('td', {class: 'tight wide'}, where),
     h('td', {class: 'num wide'}, () => job.value.priority),
