@@ -78,9 +78,9 @@ HEAVY = {
 
 def library(harness: Harness, name: str, text: str) -> None:
     """Write a package that counts as installed, on the path of the jobs."""
-    folder = harness.work.parent / "lib" / "site-packages"
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{name}.py").write_text(text)
+    path = harness.work.parent / "lib" / "site-packages" / f"{name}.py"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
 
 
 @pytest.fixture
@@ -217,6 +217,28 @@ def test_a_large_library_that_reads_a_variable_of_the_script_is_left_to_the_scri
     assert log.read_text() == "False\nx\n"
     reason = "import peft: it reads SET_LATE, which the script sets"
     assert lab.of(PartlyWarm) == [PartlyWarm("1.1", reason)]
+
+
+@pytest.mark.parametrize(
+    ("setting", "written"),
+    [("", "True True\nNone\n"), ("os.environ['TORCH_X'] = 'x'", "True False\nx\n")],
+)
+def test_the_late_parts_of_torch_are_left_to_a_script_that_sets_what_they_read(
+    lab: Harness, setting: str, written: str
+) -> None:
+    library(lab, "torch/__init__", "")
+    library(lab, "torch/_dynamo", "import os\nSEEN = os.environ.get('TORCH_X')\n")
+    text = f"""
+import torch
+import os, sys
+print("torch" in sys.modules, "torch._dynamo" in sys.modules)
+{setting}
+import torch._dynamo
+print(torch._dynamo.SEEN)
+"""
+    log = launch_auto(lab, "1.1", script(lab, text))
+    assert lab.ended("1.1").status == 0
+    assert log.read_text() == written
 
 
 def test_a_large_library_that_writes_when_imported_is_left_to_the_script_that_imports_it_late(

@@ -19,7 +19,7 @@ from .static_imports import StaticImports, load_part
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from types import ModuleType
     from typing import Any
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _SLOW_IMPORT_S = 0.001
 _THREAD_END_S = 0.5
-# Modules that a package imports only when training starts.
+# Modules that a package imports only when training starts. The script may set what they read before that.
 _LATE = {"torch": ("torch.optim", "torch._dynamo")}
 
 
@@ -153,14 +153,30 @@ class Imports:
         self.is_ahead = bool(names)
         before = _count_output()
         with reads_of_environment(self._late.variables) as read:
-            took = self._import_all(names, parts)
+            took = self._import_all(names, parts) + self._import_late_parts(names)
         if read:
             raise UnfitError(
-                f"import {names[0]}: it reads {min(read)}, which the script sets", (LATE,)
+                f"import {took[0][1]}: it reads {min(read)}, which the script sets", (LATE,)
             )
-        if _count_output() > before:
-            raise UnfitError(f"import {names[0]}: it writes to the output", (LATE,))
+        if took and _count_output() > before:
+            raise UnfitError(f"import {took[0][1]}: it writes to the output", (LATE,))
         return took
+
+    def _import_late_parts(self, late: list[str]) -> list[tuple[float, str]]:
+        """Import what the packages of the script import when training starts, if the script cannot tell."""
+        packages = {*self._learned, *late} if self._late.is_safe else ()
+        parts = [part for package in packages for part in _LATE.get(package, ())]
+        missing = [part for part in parts if part not in sys.modules]
+        self.is_ahead = self.is_ahead or bool(missing)
+        return [self._import_one(name, _import_if_there) for name in missing]
+
+    def _import_one(self, name: str, import_it: Callable[[str], None]) -> tuple[float, str]:
+        """Import a module that the user has not named; return the time that it took."""
+        began = time.monotonic()
+        import_it(name)
+        took = time.monotonic() - began
+        self._check(name, is_named=False)
+        return took, name
 
     def _import_all(
         self, names: list[str], parts: list[tuple[str, str]]
@@ -170,12 +186,7 @@ class Imports:
         for name in names:
             if name in sys.modules:
                 continue
-            began = time.monotonic()
-            _import_learned(name)
-            for part in _LATE.get(name, ()):
-                _import_if_there(part)
-            took.append((time.monotonic() - began, name))
-            self._check(name, is_named=False)
+            took.append(self._import_one(name, _import_learned))
         for module, part in parts:
             load_part(module, part)
             self._check(module, is_named=False)

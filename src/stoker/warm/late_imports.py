@@ -60,11 +60,13 @@ _READ_AT_USE = _words(
 class LateImports:
     """Modules that a program imports late, and the names that it takes from them.
 
-    `variables` are those that the program sets itself: if an import reads one of them, it must not be made
-    ahead. `stamps` are those of the program's sources: if one changes, this may no longer hold.
+    `is_safe`: the program changes nothing that such imports depend on. `variables` are those that the
+    program sets itself: if an import reads one of them, it must not be made ahead. `stamps` are those of the
+    program's sources: if one changes, this may no longer hold.
     """
 
     def __init__(self, scan: ProgramScan | None = None) -> None:
+        self.is_safe = scan is not None
         self.names = list(scan.imports) if scan else []
         self.parts = list(scan.parts) if scan else []
         self.variables = scan.variables - {"CUDA_VISIBLE_DEVICES"} if scan else set()
