@@ -116,7 +116,8 @@ def learn_and_run(harness: Harness, text: str) -> tuple[str, str]:
 def test_an_import_that_starts_a_thread_is_left_out_and_the_rest_is_not(
     lab: Harness, thread: str
 ) -> None:
-    library(lab, "starter", thread)
+    library(lab, "_starter", thread)
+    library(lab, "starter", "import _starter\n")
     library(lab, "needs_it", "import starter\n")
     library(lab, "quiet_one", "")
     text = f"{SEEN}import quiet_one, needs_it\nprint(len(os.listdir('/proc/self/task')))\n"

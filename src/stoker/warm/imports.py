@@ -121,7 +121,8 @@ class Imports:
         self._late = LateImports() if late is None or LATE in without else late
         self.is_ahead = False  # whether it has imported ahead of the script
         self._named = named
-        names = dict.fromkeys([*first.names, *learned])
+        # Private packages last: the packages that they belong to import them, and are named if one fails.
+        names = sorted(dict.fromkeys([*first.names, *learned]), key=_is_private)
         self._learned = [name for name in names if _top(name) not in without]
         self._parts = [each for each in first.parts if _top(each[0]) not in without]
         self._without = without
@@ -202,7 +203,8 @@ class Imports:
         culprits = self.watch.thread_starters or (package,)
         if is_named:
             raise UnfitError(f"import {name}: it {reason}")
-        raise UnfitError(f"import {culprits[0]}: it {reason}", (*culprits, package))
+        public = [each for each in culprits if not _is_private(each)]
+        raise UnfitError(f"import {(public or culprits)[0]}: it {reason}", (*culprits, package))
 
 
 def _count_output() -> int:
@@ -215,6 +217,10 @@ def _count_output() -> int:
 
 def _top(name: str) -> str:
     return name.partition(".")[0]
+
+
+def _is_private(name: str) -> bool:
+    return name.startswith("_")
 
 
 def _why_no_fork() -> str | None:
