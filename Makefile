@@ -44,8 +44,11 @@ soak: $(VENV)/.dev
 	STOKER_LONG=1 $(BIN)/pytest tests/unit tests/contract tests/integration -n 2 --timeout 1200
 	STOKER_LIFE_S=600 $(BIN)/pytest tests/fault/test_life.py -v -s
 
-# Warm starts with the libraries that researchers use: some gigabytes, so they have a target of their own.
+# Warm starts with the libraries that researchers use: four gigabytes, so they have a target of their own. Torch
+# comes first, from the index of its CPU builds: those of PyPI bring the libraries of CUDA, as many again.
+TORCH ?= --index-url https://download.pytorch.org/whl/cpu torch torchvision
 stacks: $(VENV)/.dev
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(TORCH)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[stacks]'
 	STOKER_LONG=1 TMPDIR=$(SCRATCH) $(BIN)/pytest tests/contract/test_warm_stacks.py -v -n 2
 
