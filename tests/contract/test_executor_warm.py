@@ -13,6 +13,7 @@ from contract.executor_harness import FOREVER, SLOTS, Harness, alive
 from stoker.executors.contract import Cold, Cooled, Ended, Launch, Revoked, Started, Warmed
 from stoker.supervisor import process_tree
 from stoker.warm.command import make_warm
+from stoker.warm.messages import read_learned
 
 # Says its number, waits for word, and exits with it.
 WAITER = """
@@ -386,8 +387,10 @@ class TestAWorker:
             seen.append(log.read_text())
         assert seen == ["False\n", "True\n"]
         (file,) = folder.iterdir()
-        assert "csv" in file.read_text()
-        assert "helper" not in file.read_text()
+        learned = read_learned(str(file))
+        assert "csv" in learned["modules"]
+        assert "helper" not in learned["modules"]
+        assert [stamp[0] for stamp in learned["sources"]] == [str(real.work / "helper.py")]
 
     @pytest.mark.parametrize(
         "setting",

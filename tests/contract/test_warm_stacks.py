@@ -298,6 +298,23 @@ def test_a_changed_module_of_the_program_replaces_a_worker_that_imports_ahead(la
     assert log.read_text() == "3\n"
 
 
+def test_a_changed_module_of_the_program_is_learned_anew(lab: Harness) -> None:
+    library(lab, "reader", "import os\nSEEN = os.environ.get('SET_LATE')\n")
+    (lab.work / "settings.py").write_text("")
+    text = (
+        "import sys\nprint('reader' in sys.modules)\nimport settings, reader\nprint(reader.SEEN)\n"
+    )
+    name = script(lab, text)
+    for key, written in (("1.1", "False\nNone\n"), ("2.1", "True\nNone\n")):
+        log = launch_auto(lab, key, name)
+        assert lab.ended(key).status == 0
+        assert log.read_text() == written
+    (lab.work / "settings.py").write_text("import os\nos.environ['SET_LATE'] = 'x'\n")
+    log = launch_auto(lab, "3.1", name)
+    assert lab.ended("3.1").status == 0
+    assert log.read_text() == "False\nx\n"
+
+
 class TestARunThatReportsEarly:
     """Its imports take long, cannot be read from its source, and it goes on after them."""
 

@@ -173,6 +173,8 @@ class Job:
             learned["partial"] = is_partial
             learned["modules"] = [*dict.fromkeys([*known["modules"], *learned["modules"]])]
             learned["seconds"] += known["seconds"]
+            own = {stamp[0]: stamp for stamp in (*known["sources"], *learned["sources"])}
+            learned["sources"] = [*own.values()]
         elif is_partial:
             return
         if write_learned(request.learn, learned) and os.getppid() == self._supervisor:

@@ -9,7 +9,7 @@ import re
 import shlex
 import time
 
-from stoker.warm.messages import ForkRequest, read_learned
+from stoker.warm.messages import ForkRequest, read_learned, stamp_file
 
 AUTO = "auto"
 """Instead of module names: the modules that the first run of the command imports."""
@@ -97,8 +97,10 @@ def make_warm(
         reason = _read_reason(learned)
         if reason is not None:
             return ForkRequest(words, at, path, named) if named else reason
-        learn = learned if read_learned(learned)["partial"] else None
-        return ForkRequest(words, at, path, named, learned=learned, learn=learn)
+        found = read_learned(learned)
+        if all(stamp_file(stamp[0]) == stamp for stamp in found["sources"]):
+            learn = learned if found["partial"] else None
+            return ForkRequest(words, at, path, named, learned=learned, learn=learn)
     os.makedirs(folder, exist_ok=True)
     return ForkRequest(words, at, path, named, learn=learned)
 

@@ -12,13 +12,15 @@ import os
 import sys
 import time
 
+from .messages import stamp_file
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType
     from typing import Any
 
-    from .messages import Learned
+    from .messages import FileStamp, Learned
 
 JOB_VARIABLES = ("CUDA_VISIBLE_DEVICES", "CUDA_MPS_PIPE_DIRECTORY")
 """Variables that no import reads. A worker has no value for them, so a change by an import does not count."""
@@ -29,13 +31,14 @@ class ChildSettings:
     """The first variable that a job sets itself, and the modules that were imported before.
 
     Modules that are imported later may read the variable; in a worker they would read it too early.
-    `import_s` is the time that the job has spent on imports.
+    `import_s` is the time that the job has spent on imports, since `started_ns`.
     """
 
     def __init__(self) -> None:
         self.name: str | None = None
         self.before: set[str] = set()
         self.import_s = 0.0
+        self.started_ns = time.time_ns()
 
     def watch(self, report: Callable[[], None]) -> None:
         """Watch until a variable is set. Every change of `os.environ` calls one of these two functions.
@@ -111,13 +114,22 @@ def find_learned(base: set[str], made: int, settings: ChildSettings) -> Learned 
     If the job set variables before most of its imports, return that as the reason to learn nothing. Its
     worker has made `made` imports for it.
     """
-    names = []
+    names, sources = [], []
     for name, module in list(sys.modules.items()):
         spec = getattr(module, "__spec__", None)
         path = getattr(spec, "origin", None)
-        if name not in base and isinstance(path, str) and is_installed(path):
+        if name in base or not isinstance(path, str):
+            continue
+        if is_installed(path):
             names.append(name)
-    found: Learned = {"partial": False, "modules": names, "seconds": settings.import_s}
+        elif os.path.isfile(path):
+            sources.append(_stamp_source(path, settings.started_ns))
+    found: Learned = {
+        "partial": False,
+        "modules": names,
+        "seconds": settings.import_s,
+        "sources": sources,
+    }
     if settings.name is not None:
         early = [name for name in names if name in settings.before]
         late = [name.partition(".")[0] for name in names if name not in settings.before]
@@ -126,6 +138,12 @@ def find_learned(base: set[str], made: int, settings: ChildSettings) -> Learned 
             most = max(dict.fromkeys(late), key=late.count)
             return f"it sets {settings.name} before it imports {most}, which would not see it"
     return found
+
+
+def _stamp_source(path: str, started_ns: int) -> FileStamp:
+    """Return the stamp of a module's source as the job read it; one that never holds if it changed since."""
+    stamp = stamp_file(path)
+    return stamp if stamp is not None and stamp[1] < started_ns else (path, 0, 0)
 
 
 def write_learned(path: str, learned: Learned | str) -> bool:

@@ -20,12 +20,14 @@ if TYPE_CHECKING:
     class Learned(TypedDict):
         """Modules that a run imported besides those of its worker, and the time that took.
 
-        `partial`: the run goes on, and may import more.
+        `partial`: the run goes on, and may import more. `sources` are the program's own modules: this holds
+        while they do not change.
         """
 
         partial: bool
         modules: list[str]
         seconds: float
+        sources: list[FileStamp]
 
 
 MAX_BYTES = 1 << 18
@@ -120,15 +122,16 @@ _WORDS = {kind: word for word, kind in _KINDS.items()}
 
 def read_learned(path: str | None) -> Learned:
     """Return what an earlier run has learned; nothing if the file is missing or damaged."""
-    nothing: Learned = {"partial": False, "modules": [], "seconds": 0.0}
+    nothing: Learned = {"partial": False, "modules": [], "seconds": 0.0, "sources": []}
     try:
         with open(path or "", encoding="utf-8") as file:
             found = json.load(file)
         modules, seconds = [str(name) for name in found["modules"]], float(found["seconds"])
+        sources = [(str(path), int(ns), int(size)) for path, ns, size in found.get("sources", ())]
         is_partial = bool(found.get("partial"))
     except (OSError, ValueError, TypeError, KeyError):
         return nothing
-    return {"partial": is_partial, "modules": modules, "seconds": seconds}
+    return {"partial": is_partial, "modules": modules, "seconds": seconds, "sources": sources}
 
 
 def encode(message: Message) -> bytes:

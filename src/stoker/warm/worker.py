@@ -115,10 +115,11 @@ class Worker:
         if request.learned or request.learn:
             script = os.path.join(request.path, request.script_name)
             first, late = find_static_imports(script), find_late_imports(script)
-        learned = read_learned(request.learned)["modules"]
+        learned = read_learned(request.learned)
         _take_path(request.path)
-        self._imports = Imports(request.modules, first, learned, order.without, late)
-        self._stamps = late.stamps
+        self._imports = Imports(request.modules, first, learned["modules"], order.without, late)
+        self._ahead_stamps = late.stamps
+        self._learned_stamps = learned["sources"]
         self._image = ProcImage(order.mark.encode())
         self._image.show(["stoker: warm worker", *request.modules[:8]])
         self._origin = Origin(self._image.show)
@@ -154,7 +155,7 @@ class Worker:
         gc.enable()
         self._origin.base = set(sys.modules)
         self._origin.made = len(sys.modules) - before
-        own = self._stamps if self._imports.is_ahead else []
+        own = [*self._learned_stamps, *(self._ahead_stamps if self._imports.is_ahead else ())]
         packet = encode(Ready(kept, _stamps(self._imports.watch.stamps) + own))
         self._line.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2 * len(packet) + MAX_BYTES)
         self._line.send(packet)
