@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
+import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -180,6 +182,35 @@ def test_a_suspended_job_stays_so_when_the_daemon_is_killed(queue: Queue, box: F
     queue.until(lambda: state(queue, job) == "running", "it goes on")
     count = len(steps(queue, job))
     queue.until(lambda: len(steps(queue, job)) > count, "it trains")
+
+
+RESTORE = """
+import os, signal, sys
+from stoker.gpus.cuda_checkpoint import CheckpointDriver
+driver, pid = CheckpointDriver(), int(sys.argv[1])
+os.kill(pid, signal.SIGCONT)
+driver.restore(pid)
+driver.unlock(pid)
+"""
+
+
+def test_the_next_daemon_suspends_a_job_again_that_another_tool_has_restored(
+    queue: Queue, box: FakeGpus
+) -> None:
+    job = train(queue, box)
+    pid = queue.show(job)["attempts"][-1]["pid"]
+    queue.ok("suspend", str(job))
+    queue.kill_daemon()
+    env = {**os.environ, **queue.stoker.env, **box.env()}
+    subprocess.run([sys.executable, "-c", RESTORE, str(pid)], env=env, check=True)
+    assert box.used_bytes(0) == 5 * GIB
+
+    assert state(queue, job) == "suspended"
+    queue.until(lambda: box.suspended_bytes() == 5 * GIB, "it is suspended again")
+    queue.until(lambda: state_of(pid) == "T", "its processes are stopped")
+    assert box.used_bytes(0) == 0
+    queue.ok("resume", str(job))
+    queue.until(lambda: state(queue, job) == "running", "it goes on")
 
 
 def test_a_preempted_job_can_be_suspended_and_comes_back_by_itself(

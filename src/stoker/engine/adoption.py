@@ -84,7 +84,7 @@ def _suspended(
     phase: Running | Paused, suspension: Suspension, homes: tuple[Slot, ...], now: float
 ) -> Suspended:
     since = phase.since if isinstance(phase, Paused) else now
-    return Suspended(phase.pid, phase.started_at_us, since, suspension, homes)
+    return Suspended(phase.pid, phase.started_at_us, since, suspension, homes, is_adopted=True)
 
 
 def _end_request(facts: Facts) -> EndRequest | None:

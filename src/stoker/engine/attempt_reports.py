@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -19,6 +20,9 @@ from stoker.executors.contract import Ended, Executor, Started, Synced
 from stoker.store.jobs import Jobs
 from stoker.supervisor.journal import Record
 
+if TYPE_CHECKING:
+    from stoker.engine.suspensions import Suspensions
+
 
 class AttemptReports(msgspec.Struct, kw_only=True, eq=False):
     """Takes attempts from claimed to started to ended.
@@ -33,6 +37,7 @@ class AttemptReports(msgspec.Struct, kw_only=True, eq=False):
     ends: AttemptEnds
     termination: Termination
     listener: EngineListener
+    suspensions: Suspensions | None
     kills_unknown: bool
 
     def on_unknown(self, report: Started) -> None:
@@ -62,6 +67,8 @@ class AttemptReports(msgspec.Struct, kw_only=True, eq=False):
             running.deadline = report.at_s + timeout_s + running.paused_s
             self.slot_table.deadlines.note(running)
         self.termination.repeat(running)
+        if self.suspensions is not None and not is_over:
+            self.suspensions.on_started(running)
         if is_new:
             self.ends.gpus.on_start(running)
         if not is_over and is_new:

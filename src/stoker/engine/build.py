@@ -102,6 +102,9 @@ class _EngineBuilder:
         )
         if self._turns is not None:
             self._termination.most_job_s = self._turns.most_job_s
+        self._suspensions = (
+            None if parts.make_suspensions is None else parts.make_suspensions(self._termination)
+        )
         self._retry_policy = self._make_retry_policy()
         self._ends = AttemptEnds(
             slot_table=slot_table,
@@ -152,6 +155,7 @@ class _EngineBuilder:
             ends=self._ends,
             termination=self._termination,
             listener=parts.listener,
+            suspensions=self._suspensions,
             kills_unknown=parts.on_node_report is not None,
         )
         return ReportHandler(
@@ -167,8 +171,7 @@ class _EngineBuilder:
 
     def _make_planner(self) -> TurnPlanner:
         parts = self._parts
-        make_suspensions = parts.make_suspensions
-        suspensions = None if make_suspensions is None else make_suspensions(self._termination)
+        suspensions = self._suspensions
         launches = LaunchBuilder(parts.prepare, parts.jobs, self._retry_policy, self._warm_status)
         starts = AttemptStarts(
             slot_table=parts.slot_table,

@@ -173,8 +173,6 @@ class Engine(msgspec.Struct, kw_only=True, eq=False):
             self.slot_table.adopt_suspended(running)
         else:
             self.slot_table.occupy(running)
-        if self.suspensions is not None:
-            self.suspensions.adopt(running)
         if self.gpus.mps is not None:
             self.gpus.mps.adopt(running)
 

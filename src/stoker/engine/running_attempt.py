@@ -40,7 +40,8 @@ class Paused(msgspec.Struct, frozen=True):
 class Suspended(msgspec.Struct, frozen=True):
     """It has a process whose GPU memory is, or is being moved, in host RAM.
 
-    `home_slots` are the slots of whole GPUs to which it goes back.
+    `home_slots` are the slots of whole GPUs to which it goes back. `is_adopted` until the executor has
+    confirmed that an attempt of an earlier engine is alive.
     """
 
     pid: int
@@ -48,6 +49,7 @@ class Suspended(msgspec.Struct, frozen=True):
     since: float
     suspension: Suspension
     home_slots: tuple[Slot, ...]
+    is_adopted: bool = False
 
 
 Phase = ClaimedAhead | Starting | Running | Paused | Suspended

@@ -15,12 +15,16 @@ _LIMIT_VARIABLE = "STOKER_SUSPEND_TIMEOUT_S"
 
 
 class HelperOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """The processes of a job, and the memory that it holds or needs on each GPU."""
+    """The processes of a job, and the memory that it holds or needs on each GPU.
+
+    `others_bytes` is the memory of jobs that are being suspended at the same time.
+    """
 
     job: int
     root_pid: int
     cookie: str
     held_bytes: Mapping[str, int]
+    others_bytes: int = 0
 
 
 class HelperAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,6 +57,19 @@ class SuspendHelper:
         except StokerError as error:
             why = str(error)
         return HelperAnswer(refusal=f"{why}; {await self._undo(order, limit_s)}")
+
+    async def check(self, order: HelperOrder) -> HelperAnswer:
+        """Make sure that the memory of a suspended job is in host RAM."""
+        limit_s = self._limit_s(order)
+        try:
+            return await self._ask("check", order, limit_s)
+        except TimeoutError:
+            told = await self._tell_states(order)
+            return HelperAnswer(
+                refusal=f"the NVIDIA driver did not answer within {limit_s:g} s; {told}"
+            )
+        except StokerError as error:
+            return HelperAnswer(refusal=str(error))
 
     async def resume(self, order: HelperOrder) -> HelperAnswer:
         """Move the memory of a job back to its GPUs, and let it go on."""

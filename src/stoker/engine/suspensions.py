@@ -41,6 +41,9 @@ class Helper(Protocol):
     async def suspend(self, order: HelperOrder) -> HelperAnswer:
         """Move the job's GPU memory to host RAM."""
 
+    async def check(self, order: HelperOrder) -> HelperAnswer:
+        """Make sure that the job's memory is in host RAM, after a daemon has died."""
+
     async def resume(self, order: HelperOrder) -> HelperAnswer:
         """Move the job's memory back."""
 
@@ -74,6 +77,7 @@ class Suspensions:
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
         self._retry_at: dict[str, float] = {}
+        self._checking: set[str] = set()  # adopted attempts of which the driver is asked
         self._pushed: set[str] = (
             set()
         )  # attempts that are suspended to make room, before they begin to be
@@ -170,6 +174,8 @@ class Suspensions:
             for running in self._slot_table.running.values()
             if isinstance(running.phase, Suspended)
             and running.phase.suspension.stage is Stage.QUEUED
+            and not running.phase.is_adopted
+            and running.key not in self._checking
             and running.end_request is None
             and self._retry_at.get(running.key, 0.0) <= now
         ]
@@ -203,15 +209,23 @@ class Suspensions:
         """The suspensions that an earlier daemon has recorded."""
         return self._parts.records.all()
 
-    def adopt(self, running: RunningAttempt) -> None:
-        """Finish what an earlier daemon began with an attempt, in its next turn of the event loop."""
-        suspension = self.of(running)
-        if suspension is None or running.end_request is not None:
+    def on_started(self, running: RunningAttempt) -> None:
+        """Handle an attempt that is alive: finish, or check, what an earlier daemon began with it."""
+        phase = running.phase
+        if not isinstance(phase, Suspended) or running.end_request is not None:
             return
-        if suspension.stage is Stage.SUSPENDING:
+        running.phase = msgspec.structs.replace(phase, is_adopted=False)
+        stage = phase.suspension.stage
+        if not phase.is_adopted:
+            if not phase.suspension.has_slots and running.key not in self._checking:
+                self._stop(running)
+        elif stage is Stage.SUSPENDING:
             self._start(self._suspend_again(running))
-        elif suspension.stage is Stage.RESUMING:
+        elif stage is Stage.RESUMING:
             self._begin_restore(running)
+        else:
+            self._checking.add(running.key)
+            self._start(self._check(running))
 
     def on_end(self, running: RunningAttempt, _outcome: Outcome) -> None:
         """Forget the suspension of an attempt that has ended, inside the turn's transaction."""
@@ -223,6 +237,24 @@ class Suspensions:
         refusal = await self._finish_suspending(running)
         if refusal is not None:
             self._parts.notify(refusal)
+
+    async def _check(self, running: RunningAttempt) -> None:
+        """Ask the driver whether an attempt that is recorded as suspended is; otherwise suspend it again."""
+        try:
+            answer = await self._parts.helper.check(self._order(running))
+        finally:
+            self._checking.discard(running.key)
+        suspension = self.of(running)
+        if not self._is_here(running) or suspension is None:
+            return
+        note = suspension.note if answer.refusal is None else answer.refusal
+        suspension = suspension.measured(answer.held_bytes).now(suspension.stage, note)
+        self._record(running, suspension)
+        self._set(running, suspension)
+        self._stop(running)
+        if answer.refusal is not None:
+            self._parts.notify(f"job {running.attempt.job} is not suspended as it was: {note}")
+        self.poke()
 
     def _begin_restore(self, running: RunningAttempt) -> None:
         slots = tuple(slot.index for slot in running.slots)
@@ -251,22 +283,26 @@ class Suspensions:
         self, running: RunningAttempt, suspension: Suspension, answer: HelperAnswer
     ) -> None:
         """Take a suspended attempt off its slots again: there is no room, or the driver failed."""
-        stage = Stage.QUEUED if answer.try_again else Stage.SUSPENDED
-        self._record(running, suspension.now(stage, answer.refusal))
-        self._set(running, suspension.now(stage, answer.refusal))
-        self._park(running)
         if answer.try_again:
+            stage, note = Stage.QUEUED, answer.refusal
             self._retry_at[running.key] = self._parts.clock() + _TRY_AGAIN_S
         else:
+            stage, note = Stage.SUSPENDED, f"it was not resumed: {answer.refusal}"
             self._parts.notify(f"job {running.attempt.job} was not resumed: {answer.refusal}")
+        self._record(running, suspension.now(stage, note))
+        self._set(running, suspension.now(stage, note))
+        self._park(running)
         self.poke()
 
     def _park(self, running: RunningAttempt) -> None:
         """Stop the processes of a suspended attempt, and give its slots to others."""
         self._parts.sharing.gpus.leave(running)
         self._slot_table.leave(running)
-        self._parts.executor.signal(running.key, signal.SIGSTOP)
+        self._stop(running)
         self._parts.executor.move(running.key, None)
+
+    def _stop(self, running: RunningAttempt) -> None:
+        self._parts.executor.signal(running.key, signal.SIGSTOP)
 
     def _go_on(self, running: RunningAttempt, phase: Suspended) -> None:
         """Note that an attempt runs; its time limit is extended by the suspension."""
@@ -303,6 +339,16 @@ class Suspensions:
             root_pid=running.pid,
             cookie=f"{self._parts.name}:{running.key}",
             held_bytes=suspension.held_bytes,
+            others_bytes=self._being_suspended_bytes(running),
+        )
+
+    def _being_suspended_bytes(self, but: RunningAttempt) -> int:
+        """The GPU memory of other attempts that is on its way to host RAM."""
+        found = [self.of(each) for each in self._slot_table.running.values() if each is not but]
+        return sum(
+            sum(each.held_bytes.values())
+            for each in found
+            if each is not None and each.stage is Stage.SUSPENDING
         )
 
     def _homes(self, running: RunningAttempt) -> tuple[Slot, ...]:

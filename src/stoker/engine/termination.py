@@ -10,7 +10,7 @@ import msgspec
 
 from stoker.core.job import Ending
 from stoker.engine.deadlines import Deadlines
-from stoker.engine.running_attempt import EndRequest, Paused, Running, RunningAttempt, Suspended
+from stoker.engine.running_attempt import EndRequest, Paused, Running, RunningAttempt
 from stoker.executors.contract import Executor
 
 
@@ -92,13 +92,9 @@ class Termination:
 
     def repeat(self, running: RunningAttempt) -> None:
         """Repeat the last pause or resume, which may have been lost with an earlier engine."""
-        phase = running.phase
-        if isinstance(phase, Suspended):
-            if not phase.suspension.has_slots:
-                self._signal(running, signal.SIGSTOP)
-        elif running.is_paused:
+        if running.is_paused:
             self._signal(running, signal.SIGSTOP)
-        elif running.paused_s:
+        elif running.paused_s and not running.is_suspended:
             self._signal(running, signal.SIGCONT)
 
     def renew_deadline(self, running: RunningAttempt) -> None:

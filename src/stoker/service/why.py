@@ -272,7 +272,7 @@ def _suspended(context: QueueContext, facts: Facts) -> str:
     if suspension.stage is Stage.RESUMING:
         return f"{text}, and is being resumed"
     if suspension.stage is Stage.SUSPENDED:
-        note = "" if suspension.note is None else f"; it was not resumed: {suspension.note}"
+        note = "" if suspension.note is None else f"; {suspension.note}"
         return f"{text}: stoker resume {facts.id} lets it go on{note}"
     if suspension.note is not None:
         return f"{text}; it waits to go on: {suspension.note}"

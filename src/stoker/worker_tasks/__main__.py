@@ -37,7 +37,7 @@ def _do(name: str, home: str, data: bytes) -> bytes:
         from stoker.worker_tasks.queue import queue
 
         return msgspec.json.encode(queue(home, msgspec.json.decode(data, type=wire.SweepOrder)))
-    if name in ("suspend", "restore", "states"):
+    if name in ("suspend", "check", "restore", "states"):
         from stoker.engine.suspend_helper import HelperOrder
         from stoker.worker_tasks import suspend
 

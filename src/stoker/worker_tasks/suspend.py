@@ -20,6 +20,7 @@ from stoker.errors import ConflictError
 from stoker.failpoints import reach
 from stoker.gpus.cuda_checkpoint import CheckpointDriver, CheckpointError, ProcessState
 from stoker.gpus.nvml import Nvml, Reading
+from stoker.machine import read_memory
 from stoker.supervisor import process_tree
 
 _LOCK_FILE = "suspension.lock"
@@ -30,13 +31,13 @@ States = dict[int, ProcessState]
 
 
 def carry_out(name: str, home: str, order: HelperOrder) -> HelperAnswer:
-    """Carry out one order: `suspend`, `restore` or `states`. A driver that refuses is a ConflictError."""
+    """Carry out one order: `states` or one of `_STEPS`. A driver that refuses is a ConflictError."""
     try:
         driver = CheckpointDriver()
         if name == "states":
             return HelperAnswer(refusal=_describe(order, _states(driver, _tree(order))))
         with _job_lock(home, order.job):
-            return suspend(driver, order) if name == "suspend" else restore(driver, order)
+            return _STEPS[name](driver, order)
     except CheckpointError as error:
         raise ConflictError(str(error)) from error
 
@@ -48,16 +49,35 @@ def suspend(driver: CheckpointDriver, order: HelperOrder) -> HelperAnswer:
         raise ConflictError(
             f"job {order.job} uses no GPU yet that could be suspended: stoker pause {order.job} stops it"
         )
-    held = _held_bytes(order, states)
-    _check_ram(order.job, held)
     try:
-        for pid in _in_state(states, ProcessState.RUNNING):
-            driver.lock(pid, _LOCK_TIMEOUT_MS)
-        reach("suspension-locked")
-        _at_once(driver.checkpoint, _in_state(_states(driver, states), ProcessState.LOCKED))
-    except CheckpointError as error:
-        _undo(driver, states)
+        return _move_out(driver, order, states)
+    except (CheckpointError, ConflictError) as error:
+        _undo(driver, states)  # also what an earlier helper began
+        if isinstance(error, ConflictError):
+            raise
         raise ConflictError(f"{error}; job {order.job} runs on") from error
+
+
+def check(driver: CheckpointDriver, order: HelperOrder) -> HelperAnswer:
+    """Make sure that a suspended job is in host RAM. Others may have its GPUs: nothing is restored."""
+    states = _continue_and_look(driver, order)
+    try:
+        return _move_out(driver, order, states)
+    except CheckpointError as error:
+        raise ConflictError(f"{error}; its memory is still on the GPU") from error
+
+
+def _move_out(driver: CheckpointDriver, order: HelperOrder, states: States) -> HelperAnswer:
+    """Lock the processes that run, and checkpoint what is locked. Checks first whether host RAM suffices."""
+    _raise_if_lost(order.job, states)
+    if not _in_state(states, ProcessState.RUNNING, ProcessState.LOCKED):
+        return HelperAnswer()
+    held = _held_bytes(order, states)
+    _check_ram(order, held)
+    for pid in _in_state(states, ProcessState.RUNNING):
+        driver.lock(pid, _LOCK_TIMEOUT_MS)
+    reach("suspension-locked")
+    _at_once(driver.checkpoint, _in_state(_states(driver, states), ProcessState.LOCKED))
     reach("suspension-checkpointed")
     return HelperAnswer(held_bytes=held)
 
@@ -65,11 +85,7 @@ def suspend(driver: CheckpointDriver, order: HelperOrder) -> HelperAnswer:
 def restore(driver: CheckpointDriver, order: HelperOrder) -> HelperAnswer:
     """Move the memory of a job's processes back to their GPUs, if there is room, and unlock them."""
     states = _continue_and_look(driver, order)
-    if failed := _in_state(states, ProcessState.FAILED):
-        return HelperAnswer(
-            refusal=f"the driver lost the GPU memory of process {failed[0]}: stoker kill {order.job} ends"
-            f" the job, stoker retry {order.job} runs it again"
-        )
+    _raise_if_lost(order.job, states)
     waiting = _in_state(states, ProcessState.CHECKPOINTED)
     if waiting and (lack := _find_lack(order.held_bytes)) is not None:
         return HelperAnswer(refusal=lack, try_again=True)
@@ -116,8 +132,16 @@ def _states(driver: CheckpointDriver, pids: Iterable[int]) -> States:
     return {pid: state for pid, state in found.items() if state is not None}
 
 
-def _in_state(states: States, wanted: ProcessState) -> list[int]:
-    return [pid for pid, state in states.items() if state is wanted]
+def _in_state(states: States, *wanted: ProcessState) -> list[int]:
+    return [pid for pid, state in states.items() if state in wanted]
+
+
+def _raise_if_lost(job: int, states: States) -> None:
+    if failed := _in_state(states, ProcessState.FAILED):
+        raise ConflictError(
+            f"the driver lost the GPU memory of process {failed[0]}: stoker kill {job} ends the job,"
+            f" stoker retry {job} runs it again"
+        )
 
 
 def _at_once(call: Callable[[int], None], pids: list[int]) -> None:
@@ -159,23 +183,16 @@ def _readings() -> list[Reading]:
         nvml.close()
 
 
-def _check_ram(job: int, held: Mapping[str, int]) -> None:
-    needed, free = ram_needed_bytes(held), _available_ram_bytes()
-    if free is not None and needed > free:
+def _check_ram(order: HelperOrder, held: Mapping[str, int]) -> None:
+    """Raise ConflictError if the job does not fit into the RAM that is available, also to its cgroups."""
+    needed, memory = ram_needed_bytes(held), read_memory()
+    free = max(0, memory.available_bytes - order.others_bytes)
+    if memory.total_bytes and needed > free:
+        beside = " beside the jobs that are being suspended" if order.others_bytes else ""
         raise ConflictError(
-            f"job {job} needs {format_bytes(needed)} of host RAM to be suspended, and {format_bytes(free)}"
-            f" are available: free some RAM, or use stoker preempt {job}"
+            f"job {order.job} needs {format_bytes(needed)} of host RAM to be suspended, and"
+            f" {format_bytes(free)} are available{beside}: free some RAM, or use stoker preempt {order.job}"
         )
-
-
-def _available_ram_bytes() -> int | None:
-    """Return the RAM that is available to new allocations; None if it is unknown."""
-    try:
-        with open("/proc/meminfo", encoding="ascii") as file:
-            lines = dict(line.split(":", 1) for line in file)
-        return int(lines["MemAvailable"].split()[0]) * 1024
-    except (OSError, KeyError, ValueError):
-        return None
 
 
 def _describe(order: HelperOrder, states: States) -> str:
@@ -183,6 +200,9 @@ def _describe(order: HelperOrder, states: States) -> str:
         return f"no process of job {order.job} uses CUDA"
     told = ", ".join(f"process {pid} is {state.name.lower()}" for pid, state in states.items())
     return f"{told}: if it does not go on, stoker kill {order.job} ends the job"
+
+
+_STEPS = {"suspend": suspend, "check": check, "restore": restore}
 
 
 @contextmanager

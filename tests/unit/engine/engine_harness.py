@@ -87,6 +87,11 @@ class FakeHelper:
         self.orders.append(("suspend", order))
         return self.answer
 
+    async def check(self, order: HelperOrder) -> HelperAnswer:
+        """Note the order."""
+        self.orders.append(("check", order))
+        return self.answer
+
     async def resume(self, order: HelperOrder) -> HelperAnswer:
         """Note the order."""
         self.orders.append(("resume", order))

@@ -182,14 +182,57 @@ class TestResume:
 
         assert harness.engine.patience_s() == pytest.approx(100)
 
-    def test_the_next_daemon_knows_it_and_stops_it_again(self, make_harness: MakeHarness) -> None:
+
+class TestTheNextDaemon:
+    def test_asks_the_driver_for_a_suspended_job_and_stops_it_again(
+        self, make_harness: MakeHarness
+    ) -> None:
         harness = suspended(make_harness)
         harness.executor.signals.clear()
         harness.restart()
         harness.settle()
+        harness.let_helpers_answer()
 
         assert harness.states() == {1: "suspended"}
+        assert [verb for verb, _order in harness.helper.orders] == ["suspend", "check"]
         assert harness.executor.signals == [("1.1", STOP)]
         assert "with 5.0 GiB in host RAM" in harness.why(1)
         harness.add("b")
         assert harness.states() == {1: "suspended", 2: "running"}
+
+    def test_tells_what_the_driver_says_otherwise(self, make_harness: MakeHarness) -> None:
+        harness = suspended(make_harness)
+        harness.helper.answer = HelperAnswer(refusal="the driver lost it")
+        harness.restart()
+        harness.settle()
+        harness.let_helpers_answer()
+
+        assert harness.states() == {1: "suspended"}
+        assert harness.why(1).endswith("lets it go on; the driver lost it")
+        assert "job 1 is not suspended as it was: the driver lost it" in harness.notices()
+
+    def test_resumes_a_job_only_after_the_driver_was_asked(self, make_harness: MakeHarness) -> None:
+        harness = suspended(make_harness)
+        harness.add("b")
+        harness.resume("1")
+        harness.restart()
+        harness.end("2.1")
+        assert harness.states() == {1: "suspended", 2: "done"}
+        harness.let_helpers_answer()
+        harness.let_helpers_answer()
+
+        assert harness.states() == {1: "running", 2: "done"}
+        assert [verb for verb, _order in harness.helper.orders] == ["suspend", "check", "resume"]
+        assert [signal for _key, signal in harness.executor.signals] == [STOP, STOP, CONT]
+
+    def test_begins_nothing_with_a_job_that_has_ended(self, make_harness: MakeHarness) -> None:
+        harness = suspended(make_harness)
+        harness.stop()
+        harness.executor.end("1.1")
+        harness.executor.lose_client()
+        harness.begin()
+        harness.settle()
+        harness.let_helpers_answer()
+
+        assert harness.states() == {1: "done"}
+        assert [verb for verb, _order in harness.helper.orders] == ["suspend"]
