@@ -139,14 +139,20 @@ def test_all_processes_of_a_job_are_suspended_and_resumed(queue: Queue, box: Fak
     )
 
 
-def test_a_killed_suspended_job_frees_its_host_memory(queue: Queue, box: FakeGpus) -> None:
+def test_a_killed_suspended_job_frees_its_host_memory_and_keeps_its_figures(
+    queue: Queue, box: FakeGpus
+) -> None:
     job = train(queue, box)
+    queue.until(lambda: queue.show(job)["attempts"][-1]["gpu_use"], "its memory is measured")
     queue.ok("suspend", str(job))
+    other = queue.add("sleep 1.5")  # the sampler looks meanwhile
+    queue.ok("wait", str(other))
 
     queue.ok("kill", str(job))
     assert queue("wait", str(job)).code == 1
     assert state(queue, job) == "killed"
     assert box.suspended_bytes() == 0
+    assert queue.show(job)["attempts"][-1]["gpu_use"]["mem_peak_bytes"] == 5 * GIB
 
 
 @pytest.mark.parametrize("call", ["Lock", "Checkpoint"])

@@ -67,6 +67,7 @@ class GpuMonitor(GpuSource):
             subjects=self._subjects,
             owner_of=owner_of,
             awaits=self._awaits,
+            keeps=self._is_suspended,
             changed=self._wake,
             renewed=None if appeared is None else self._wake,
             period_s=period_s,
@@ -231,6 +232,10 @@ class GpuMonitor(GpuSource):
             for each in list(self._slot_table.running.values())
             if each.pid is not None and each.slots and self._slot_table.is_own(each.node)
         }
+
+    def _is_suspended(self, attempt: str) -> bool:
+        running = self._slot_table.running.get(attempt)
+        return running is not None and running.is_suspended
 
     def _awaits(self, gpu_key: str) -> bool:
         """Whether an attempt is on a GPU, or starts there; called from the sampler's thread."""

@@ -34,11 +34,11 @@ class Sampler(threading.Thread):
     """Samples while `active` is set; otherwise sleeps without waking up.
 
     `awaits` tells whether a job runs or starts on a GPU: if not, a process there that /proc does not show is
-    foreign. `look` is the last sample. `changed` is called from this thread when the processes on a GPU
-    changed, and `renewed` when GPUs were added or removed. Memory is read every second, and twenty times a
-    second from the start of a job that is alone on its GPU: a run that computes for a third of a second shows
-    its peak. The process list, which takes the driver milliseconds, is read every second only while a job is
-    new.
+    foreign. `keeps` tells whether an attempt without GPUs will have them again. `look` is the last sample.
+    `changed` is called from this thread when the processes on a GPU changed, and `renewed` when GPUs were
+    added or removed. Memory is read every second, and twenty times a second from the start of a job that is
+    alone on its GPU: a run that computes for a third of a second shows its peak. The process list, which
+    takes the driver milliseconds, is read every second only while a job is new.
     """
 
     def __init__(
@@ -48,6 +48,7 @@ class Sampler(threading.Thread):
         subjects: Subjects,
         owner_of: OwnerOf,
         awaits: Callable[[str], bool],
+        keeps: Callable[[str], bool] = lambda _attempt: False,
         changed: Callable[[], None] = lambda: None,
         renewed: Callable[[], None] | None = None,
         period_s: float = 1.0,
@@ -64,6 +65,7 @@ class Sampler(threading.Thread):
         self._nvml = nvml
         self._subjects = subjects
         self._awaits = awaits
+        self._keeps = keeps
         self._changed = changed
         self._renewal = None if renewed is None else GpuDiscovery(nvml, renewed)
         self._period_s = period_s
@@ -329,7 +331,8 @@ class Sampler(threading.Thread):
             self._note_surges(key, meter)
             jobs[key] = meter.now()
         for gone in self._meters.keys() - subjects.keys():
-            self._meters.pop(gone, None)
+            if not self._keeps(gone):
+                self._meters.pop(gone, None)
         for gpu_key, reading in self.latest.items():
             if gpu_key not in tenants and not reading.lost:
                 self._idle_bytes[gpu_key] = reading.mem_used_bytes
