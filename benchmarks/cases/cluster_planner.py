@@ -156,7 +156,7 @@ class Willing:
             self._at[last] = place
         self._reports.append(Ended(key, 0, time.time_ns() // 1000 + 60_000_000, 0, 0))
 
-    def hold(self, slot: int) -> None:
+    def hold(self, slot: int, *, gather: bool = False) -> None:  # noqa: ARG002 - as an executor has it
         """Lease a slot."""
         from stoker.executors.contract import Held
 

@@ -248,7 +248,12 @@ class AloneExecutor(RemoteExecutor):
     def observe(self) -> list[Report]:
         """Keys of GPUs as the node itself has them."""
         return [
-            Unheld(report.slot, report.gpu_key.removeprefix("/"), report.reason)
+            Unheld(
+                report.slot,
+                report.gpu_key.removeprefix("/"),
+                report.reason,
+                gathered=tuple(key.removeprefix("/") for key in report.gathered),
+            )
             if isinstance(report, Unheld)
             else report
             for report in super().observe()

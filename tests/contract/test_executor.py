@@ -208,6 +208,35 @@ def test_a_slot_with_a_gpu_of_another_process_is_not_held_at_all(
     harness.until(lambda: len(harness.of(Held)) > held)
 
 
+def test_the_gpus_of_a_slot_are_gathered_one_by_one(harness: Harness) -> None:
+    harness.executor.release(1, ["GPU-2", "GPU-3"])
+    harness.until(lambda: harness.of(Released) == [Released(1)])
+    let_go = harness.occupy("GPU-2")
+    harness.executor.hold(1, gather=True)
+    harness.until(lambda: len(harness.of(Unheld)) == 1)
+    harness.executor.hold(1)  # what is gathered is given back
+    harness.until(lambda: len(harness.of(Unheld)) == 2)
+    harness.occupy("GPU-3")()
+    harness.executor.hold(1, gather=True)
+    harness.until(lambda: len(harness.of(Unheld)) == 3)
+    harness.executor.release(1, ["GPU-3"])
+    harness.until(lambda: len(harness.of(Released)) == 2)
+    harness.occupy("GPU-3")()
+    harness.executor.hold(1, gather=True)
+    harness.until(lambda: len(harness.of(Unheld)) == 4)
+    assert [report.gathered for report in harness.of(Unheld)] == [
+        ("GPU-3",),
+        (),
+        ("GPU-3",),
+        ("GPU-3",),
+    ]
+
+    let_go()
+    held = len(harness.of(Held))
+    harness.executor.hold(1, gather=True)
+    harness.until(lambda: len(harness.of(Held)) > held)
+
+
 def test_the_descriptor_is_readable_only_when_there_are_reports(harness: Harness) -> None:
     harness.sh("1.1", FOREVER)
     harness.started("1.1")

@@ -15,6 +15,7 @@ TIE_S = 1.0
 """Two users whose use differs by less count as equal: what each knows of the other is not newer."""
 _LEAST_JOB_S = 2.0  # below this, users would swap a GPU more often than jobs are worth
 _MOST_JOB_S = 60.0  # a user with long jobs does not get a longer lead for it
+_BONUS_S = 60.0  # for each GPU that a job needs
 _HOUR_S = 3600.0
 
 
@@ -47,7 +48,8 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     """A Stoker that waits for GPUs, as another one sees it.
 
     `lead_s` is how much less it has used than the one that looks, both divided by their shares. `gpus` are
-    the lease keys of the GPUs that it can use, `wants` is how many of them.
+    the lease keys of the GPUs that it can use, `wants` is how many of them, `holds` how many it uses already.
+    Its first job needs `needs` GPUs, of which it has gathered some: it holds `gathers` that it does not use.
     """
 
     name: str
@@ -56,10 +58,25 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     use_s: float = 0.0
     gpus: frozenset[str]
     wants: int = 1
+    holds: int = 0
+    needs: int = 1
+    gathers: int = 0
+    share: float = 1.0
 
-    def is_ahead_of(self, uid: int) -> bool:
-        """Whether it comes before a user that waits too: less use, or in a tie the smaller number."""
-        return self.lead_s >= TIE_S or (self.lead_s > -TIE_S and self.uid < uid)
+    @property
+    def bonus_s(self) -> float:
+        """How much more it may have used than others, until it has gathered all: else it would never."""
+        return _BONUS_S * self.needs if self.gathers and self.needs > 1 else 0.0
+
+    def is_ahead_of(self, me: Claim) -> bool:
+        """Whether it comes before one's own claim: by less use, or in a tie by the smaller number.
+
+        One that has begun to gather GPUs goes on. Between two Stokers of one user, the names of their files
+        decide a tie.
+        """
+        lead_s = self.lead_s + self.bonus_s - me.bonus_s
+        is_smaller = (self.uid, self.name) < (me.uid, me.name)
+        return lead_s >= TIE_S or (lead_s > -TIE_S and is_smaller)
 
 
 def next_in_line(
@@ -72,17 +89,30 @@ def next_in_line(
         for claim in claims
         if not claim.gpus.isdisjoint(keys) and claim.wants > promised.get(claim.name, 0)
     ]
-    return max(fitting, key=lambda claim: (claim.lead_s, -claim.uid, claim.name), default=None)
+    return max(
+        fitting,
+        key=lambda claim: (claim.lead_s + claim.bonus_s, -claim.uid, claim.name),
+        default=None,
+    )
 
 
-def is_its_turn(claim: Claim, job_s: float, promised: int = 0) -> bool:
-    """Whether a holder yields a GPU to a claim at the end of a job that took so long.
+def is_its_turn(
+    claim: Claim, job_s: float, holds: int = 0, share: float = 1.0, promised: int = 0
+) -> bool:
+    """Whether a holder of so many GPUs yields one to a claim at the end of a job that took so long.
 
-    The lead must exceed half a job: after a job of the other the holder has the same lead, so that equal
-    users alternate. Each GPU promised to the claim takes a job from one and gives it to the other.
+    The lead is that after one more such job on each GPU, of both. It must exceed half a job: then equal
+    users alternate on one GPU, and each has half of several. `promised` GPUs will be the claim's.
     """
+    if claim.needs > 1 and not claim.gathers and claim.lead_s <= -_BONUS_S * claim.needs / 2.0:
+        return False  # it would have to give back soon what it gathers
     worth_s = min(max(job_s, _LEAST_JOB_S), _MOST_JOB_S)
-    return claim.lead_s - 2.0 * worth_s * promised > worth_s / 2.0
+    lead_s = (
+        claim.lead_s
+        + claim.bonus_s
+        + worth_s * (holds / share - (claim.holds + promised) / claim.share)
+    )
+    return lead_s > worth_s * (1.0 / share + 1.0 / claim.share) / 4.0
 
 
 def format_use(gpu_s: float) -> str:

@@ -16,7 +16,8 @@ from stoker.engine.engine import Engine
 from stoker.engine.events import EngineListener, Notices
 from stoker.engine.gpu_features import GpuFeatures
 from stoker.engine.gpu_leases import GpuLeases
-from stoker.engine.gpu_turns import Board, GpuTurns
+from stoker.engine.gpu_turns import GpuTurns
+from stoker.engine.gpu_users import Board
 from stoker.engine.poll_driver import boot_clock_s
 from stoker.engine.queue import Queue
 from stoker.engine.report_handler import ReportHandler
@@ -187,7 +188,7 @@ class _EngineBuilder:
             None if make_preemption is None else make_preemption(self._termination, suspensions)
         )
         if self._turns is not None and preemption is not None:
-            self._turns.push = preemption.push
+            self._turns.yields.push = preemption.push
         return TurnPlanner(
             slot_table=parts.slot_table,
             queue=parts.queue,

@@ -79,6 +79,20 @@ class Candidates:
             if candidate.allowed is not None
         )
 
+    def usable(self) -> frozenset[int] | None:
+        """The slots that candidates can use; None for all."""
+        found: set[int] = set()
+        for candidate in self.candidates:
+            if candidate.slots:
+                if candidate.allowed is None:
+                    return None
+                found |= candidate.allowed
+        return frozenset(found)
+
+    def first_slots(self) -> int:
+        """How many slots the first job that needs any needs."""
+        return next((each.slots for each in self.candidates if each.slots), 1)
+
     def slots_wanted(self, enough: int) -> int:
         """How many slots the candidates could use; counting stops above `enough`."""
         wanted = 0

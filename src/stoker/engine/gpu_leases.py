@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
 from stoker.engine.slot_state import LeaseHeld, LeaseRefusal, LeaseRequested, SlotState, Unleased
@@ -32,9 +32,14 @@ class GpuLeases:
         self._tell_once = tell_once
         self._turns = turns
 
-    def request_all(self, now: float) -> None:
-        """Request every open slot that is not ours; after a refusal, not before its time."""
+    def request_all(self, now: float, usable: Collection[int] | None = None) -> None:
+        """Request every open slot that is not ours; after a refusal, not before its time.
+
+        `usable` are the slots that waiting jobs can use; None for all.
+        """
         for state in self._slot_table.index.unleased():
+            if usable is not None and state.slot.index not in usable:
+                continue
             if isinstance(state.lease, Unleased) and now >= state.lease.retry_at and state.is_open:
                 at = now if self._turns is None else self._turns.may_ask(state, now)
                 if at > now:
@@ -60,11 +65,13 @@ class GpuLeases:
         """Request a slot, unless it is ours or requested already."""
         if isinstance(state.lease, Unleased):
             state.lease = LeaseRequested(state.lease.refusal)
-            self._executor.hold(state.slot.index)
+            gather = self._turns is not None and self._turns.may_gather(state)
+            self._executor.hold(state.slot.index, gather=gather)
 
     def on_held(self, slot: int) -> None:
         """Note that a slot is ours."""
-        self._slot_table.states[slot].lease = LeaseHeld()
+        state = self._slot_table.states[slot]
+        state.lease, state.gathered = LeaseHeld(), ()
         if self._turns is not None:
             self._turns.retry_at(slot, 0.0)
 
@@ -75,6 +82,8 @@ class GpuLeases:
         if self._turns is not None:
             retry_at = self._turns.retry_at(report.slot, retry_at)
         state.lease = Unleased(self._explain(state, report), retry_at)
+        if state.gathered != report.gathered:
+            state.gathered = report.gathered
 
     def _explain(self, state: SlotState, report: Unheld) -> LeaseRefusal:
         if report.attempt is not None:
@@ -101,16 +110,32 @@ class GpuLeases:
         """Note that the executor holds no lease of a node any more."""
         for state in self._slot_table.by_node.get(node, ()):
             state.drop_lease()
+            if state.gathered:
+                state.gathered = ()
 
     def release_idle(self) -> None:
         """Give back all slots without an attempt."""
         for state in self._slot_table.index.idle():
             self._release(state)
+        for state in self._slot_table.index.gathering():
+            self._release_gathered(state)
+
+    def release_useless(self, usable: Collection[int]) -> None:
+        """Give back the slots without an attempt that no waiting job can use."""
+        for state in self._slot_table.index.idle():
+            if state.slot.index not in usable and state.whole_slot is None:
+                self._release(state)
+        for state in self._slot_table.index.gathering():
+            if state.slot.index not in usable:
+                self._release_gathered(state)
 
     def release_closed(self) -> None:
         """Give back slots without an attempt that may get no jobs."""
         for state in self._slot_table.index.idle_closed():
             self._release(state)
+        for state in self._slot_table.index.gathering():
+            if not state.is_open:
+                self._release_gathered(state)
         for state in self._slot_table.shared:
             whole = state.whole_slot
             if whole is not None and not self._slot_table.states[whole].is_open:
@@ -119,4 +144,10 @@ class GpuLeases:
     def _release(self, state: SlotState) -> None:
         if state.is_held and state.current is None and not state.releasing:
             state.drop_lease()
+            self._executor.release(state.slot.index, self._slot_table.unused_keys(state))
+
+    def _release_gathered(self, state: SlotState) -> None:
+        """Give back the GPUs of a slot that is not complete, unless other slots use them."""
+        if isinstance(state.lease, Unleased):
+            state.gathered = ()
             self._executor.release(state.slot.index, self._slot_table.unused_keys(state))

@@ -8,84 +8,27 @@ for what can be believed.
 from __future__ import annotations
 
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from typing import Protocol
-
-import msgspec
+from collections.abc import Callable
 
 from stoker.core.box_rules import Limits
-from stoker.core.turns import Claim, UseTally, format_use, is_its_turn, next_in_line
-from stoker.engine.running_attempt import RunningAttempt
+from stoker.engine.gpu_users import Board, GpuUsers
+from stoker.engine.gpu_yields import GpuYields
 from stoker.engine.slot_state import ClosedBy, LeaseRequested, SlotState, Unleased
 from stoker.engine.slots import SlotTable
 from stoker.gpus.box_file import BoxFile, local_moment, rules_path
-from stoker.gpus.turn_files import Changes, Notice, OtherStoker
+from stoker.gpus.turn_files import Notice
 
-_STAND_BACK_S = 2.0
-_OWN_RELEASE_S = 0.2  # after so long, a holder with our own uid is no longer this Stoker
 _RANK_S = 0.05
 _LOOK_S = 1.0
 _RULES_S = 1.0
-_FIRST_DISTRUST_S = 10.0
-_LONGEST_DISTRUST_S = 600.0
+_TELL_S = 300.0  # what is known of the use of a Stoker that is killed is not older
 _NEVER = float("inf")
 
 
-class Board(Protocol):
-    """Where Stokers tell each other what they use and wait for."""
-
-    uid: int
-    name: str
-
-    @property
-    def is_watching(self) -> bool:
-        """Whether changes are seen at once."""
-
-    def fileno(self) -> int:
-        """What becomes readable when something has changed."""
-
-    def watch(self) -> bool:
-        """See changes from now on."""
-
-    def changes(self) -> Changes:
-        """What has changed since the last call."""
-
-    def read(self, now: float) -> list[OtherStoker]:
-        """The other Stokers."""
-
-    def inherit(self, now: float) -> float:
-        """Take over the use of this user's Stokers that have ended."""
-
-    def publish(self, notice: Notice) -> None:
-        """Tell the others."""
-
-    def holders(self, keys: Iterable[str]) -> Mapping[str, int]:
-        """Who holds GPUs, by lease key."""
-
-    def close(self, *, keep: bool) -> None:
-        """End."""
-
-
-class _Yield(msgspec.Struct):
-    """A GPU that is left to a claim: until another holds it, the claim is gone, or some time is over."""
-
-    claim: Claim
-    released_at: float | None = None
-
-
-class _Distrust(msgspec.Struct):
-    """A user who did not take a GPU that was left to it. It is not believed for a while."""
-
-    until: float
-    next_s: float
-
-
 class GpuTurns:
-    """Decides which slots of this machine this Stoker leaves to others, and when it may ask for one.
+    """Tells other Stokers what this one uses and wants, and decides when it may ask for a slot.
 
     The rules of the box count too: with a share of two, use counts half; some GPUs are for some users only.
-    `push` ends a preemptible job for a user who waits longer than the rules want.
     """
 
     def __init__(
@@ -99,29 +42,21 @@ class GpuTurns:
     ) -> None:
         self._slot_table = slot_table
         self._board = board
-        self._name_of = name_of
         self._notify = notify
         self._wall_clock = wall_clock
         self.box_file = box_file or BoxFile()
-        self.push: Callable[[RunningAttempt, str], None] | None = None
+        self.users = GpuUsers(board, name_of, self.share_of)
+        self.yields = GpuYields(slot_table, self.users, lambda: self.box_file.rules.preemptible_s)
         self._rules_at = 0.0
-        self._waiting_since: dict[str, float] = {}  # by the name of a claim
-        self._own = UseTally()  # of this Stoker alone
-        self._seen = UseTally()  # of every user, as this Stoker saw it
-        self._others: list[OtherStoker] = []
-        self._claims: list[Claim] = []
-        self._yields: dict[int, _Yield] = {}  # by slot
-        self._distrusted: dict[int, _Distrust] = {}
         self._changed_since: set[int] = set()  # slots that were asked for before a lease changed
         self._delays: dict[int, float] = {}  # by slot: when it may be asked for
-        self._unused: set[int] = set()  # held slots on which the last plan started nothing
+        self._over_limit: set[int] = set()  # slots closed because this user may hold no more GPUs
         self._held: frozenset[str] = frozenset()
         self._lease_changes = 0
-        self._holders: Mapping[str, int] = {}
-        self._counted_at: float | None = None
-        self._seen_at = 0.0
         self._look_at = 0.0
-        self._told: tuple[int, int, frozenset[str]] | None = None
+        self._told: Notice | None = None  # without use and time
+        self._tell_at = _NEVER  # when to tell the use again
+        self._is_told = True
         self._has_news = True
         self._has_rules = False  # whether they close a slot
         self._lacks_slots = False
@@ -130,80 +65,115 @@ class GpuTurns:
         """Return a descriptor that is readable when `on_change` is to be called."""
         return self._board.fileno()
 
-    def on_change(self) -> None:
-        """Handle what made the descriptor readable."""
+    def on_change(self) -> bool:
+        """Handle what made the descriptor readable; returns whether a turn may change something."""
         found = self._board.changes()
         if found.leases:
             self._hurry()
         self._has_news = self._has_news or found.turns or found.leases
+        return self._has_news
 
     @property
     def has_claims(self) -> bool:
-        """Whether somebody waits for a GPU of this machine that this Stoker may have to yield."""
-        return bool(self._claims)
+        """Whether another Stoker waits for a GPU of this machine that this one may have to yield."""
+        return bool(self.users.claims)
 
     def review(self, now: float) -> None:
         """Count use, look at the others, and close and open slots by that."""
-        if now >= self._rules_at:
-            self._follow_rules(now)
-        if self._has_news or now >= self._look_at:
+        is_look = self._has_news or now >= self._look_at
+        if is_look:
             self._look(now)
-        if self._yields:
-            self._end_yields(now)
-        if self._claims:
-            self._give_way(now)
+        if now >= self._rules_at or (is_look and self._limits().gpus is not None):
+            self._follow_rules(now)
+        self.yields.review(now)
 
-    def conclude(self, now: float, *, wanted: int | None) -> None:
-        """Note a plan, after which so many slots are lacking; None if that is not known."""
+    def conclude(self, now: float, *, wanted: int | None, needs: int = 1) -> None:
+        """Note a plan, after which so many slots are lacking; None if that is not known.
+
+        The first job that waits needs so many slots.
+        """
         slots = self._slot_table.index
         self._lacks_slots = wanted != 0
-        if self._claims:
-            free = self._slot_table.free()
-            self._unused = {each for each in free if self._slot_table.states[each].is_idle}
-        elif slots.lease_changes() == self._lease_changes and not (
-            self._is_waiting or (wanted and slots.has_unleased())
-        ):
+        self.yields.note_plan()
+        has_news = self.has_claims or self._is_waiting or now >= self._tell_at
+        has_changed = slots.lease_changes() != self._lease_changes
+        if not (has_news or has_changed or (wanted and slots.has_unleased())):
             return  # a user alone on the machine: nothing has changed that others want to know
         self._note_leases(now)
         if wanted is None:
-            wanted = 0 if self._told is None else self._told[1]
+            wanted = 0 if self._told is None else self._told.wants
         if self._told is None and not (self._held or wanted):
             return  # nothing to tell, and there may be no folder yet
-        refused = self._refused() if wanted else frozenset()
-        telling = (len(self._held), min(wanted, len(refused)), refused)
-        if telling != self._told:
+        telling = self._describe(wanted, needs)
+        if telling != self._told or not self._is_told or now >= self._tell_at:
             self._tell(telling, now)
 
     @property
     def _is_waiting(self) -> bool:
-        return self._told is not None and self._told[1] > 0
+        return self._told is not None and self._told.wants > 0
+
+    def _describe(self, wanted: int, needs: int) -> Notice:
+        """Return what to tell if so many slots are lacking, without the use and the time."""
+        refused = self._refused() if wanted else []
+        is_limited = bool(wanted and self._over_limit and not refused)
+        if is_limited:
+            refused = [self._slot_table.states[index] for index in sorted(self._over_limit)]
+        keys = frozenset(key for state in refused for key in state.slot.keys if not self._has(key))
+        width = max((len(state.slot.keys) for state in refused), default=1)
+        needs *= width
+        parts = sum(len(state.gathered) for state in self._slot_table.own_states())
+        gathers = self.yields.count_kept() + parts if needs > 1 else 0
+        self.users.need(needs, gathers)
+        return Notice(
+            holds=len(self._held),
+            wants=min(wanted * width, len(keys)),
+            gpus=keys,
+            needs=needs,
+            gathers=gathers,
+            is_limited=is_limited,
+        )
+
+    def _has(self, key: str) -> bool:
+        return key in self._held
 
     def _note_leases(self, now: float) -> None:
         """Count the use so far if this Stoker has taken or released GPUs."""
         changes = self._slot_table.index.lease_changes()
         if changes != self._lease_changes:
-            self._count(now)
             self._lease_changes = changes
             self._held = frozenset(
-                key for state in self._own_states() if state.is_held for key in state.slot.keys
+                key
+                for state in self._slot_table.own_states()
+                for key in (state.slot.keys if state.is_held else state.gathered)
             )
+            self.users.hold(len(self._held), now)
 
     def may_ask(self, state: SlotState, now: float) -> float:
         """Return when a slot may be asked for: users who have used less and wait come first."""
         if not self._is_own(state):
             return now
-        rank = sum(
-            claim.is_ahead_of(self._board.uid)
-            for claim in self._claims
-            if not claim.gpus.isdisjoint(state.slot.keys)
-        )
+        rank = len(self.users.ahead(state.slot.keys))
         if not rank:
             self._delays.pop(state.slot.index, None)
             return now
-        at = self._delays.setdefault(state.slot.index, now + _RANK_S * rank)
+        at = self._delays.get(state.slot.index)
+        if at is None or now > at + _LOOK_S:  # it was not asked for then
+            at = self._delays[state.slot.index] = now + _RANK_S * rank
         if now >= at:
             del self._delays[state.slot.index]
         return at
+
+    def may_gather(self, state: SlotState) -> bool:
+        """Whether some GPUs of a slot may be held while others of it are not ours yet."""
+        return (
+            len(state.slot.keys) > 1
+            and self._is_own(state)
+            and not any(
+                self.yields.gets_gathered(claim)
+                for claim in self.users.claims
+                if not claim.gpus.isdisjoint(state.slot.keys)
+            )
+        )
 
     def retry_at(self, slot: int, later: float) -> float:
         """Return when a slot is asked for again: at once if a lease has changed since it was asked for."""
@@ -212,36 +182,35 @@ class GpuTurns:
         self._changed_since.remove(slot)
         return 0.0
 
+    def count_refused(self) -> int:
+        """How many slots of this machine others held when they were asked for last."""
+        return len(self._refused()) if self._slot_table.index.has_unleased() else 0
+
     def due_at(self) -> float:
         """When the next review is due that no event announces."""
-        due = [
-            each.released_at + _STAND_BACK_S if each.released_at is not None else _NEVER
-            for each in self._yields.values()
-        ]
-        if self._claims or self._yields or self._is_waiting:
+        due = [self._tell_at, *self.yields.due_at()]
+        if self.users.claims or self.yields or self._is_waiting:
             due.append(self._look_at)
         if self._lacks_slots and (self._has_rules or self.box_file.rules.is_timed):
             due.append(self._rules_at)
-        return min(due, default=_NEVER)
+        return min(due)
 
     def explain(self, state: SlotState, now: float) -> str | None:
         """Return who comes first at a slot that another holds, for a job that waits; None if nobody waits."""
-        ahead = [
-            claim
-            for claim in self._claims
-            if claim.is_ahead_of(self._board.uid) and not claim.gpus.isdisjoint(state.slot.keys)
-        ]
+        ahead = self.users.ahead(state.slot.keys)
         if ahead:
             first = max(ahead, key=lambda claim: claim.lead_s)
-            return self._compare(first.uid, first.use_s, now, "their job is next")
-        holder = next((self._holders[key] for key in state.slot.keys if key in self._holders), None)
+            return self.users.compare(first, now, "their job is next")
+        holders = self.users.holders
+        holder = next((holders[key] for key in state.slot.keys if key in holders), None)
         own = self._board.uid
         if holder is None or holder == own:
             return None
-        use_s = self.use_of(holder, now)
-        is_next = use_s / self.share_of(holder) > self.use_of(own, now) / self.share_of(own)
+        use_s = self.users.use_of(holder, now)
+        own_s = self.users.use_of(own, now)
+        is_next = use_s / self.share_of(holder) > own_s / self.share_of(own)
         outcome = "your job is next" if is_next else "it is their turn"
-        return self._compare(holder, use_s, now, outcome)
+        return self.users.compare_use(holder, use_s, now, outcome)
 
     def share_of(self, uid: int) -> float:
         """Return the share of a user."""
@@ -251,18 +220,9 @@ class GpuTurns:
         """Return how long a job may run by the rules of the box; None for any time."""
         return self._limits().job_s
 
-    def use_of(self, uid: int, now: float) -> float:
-        """Return the recent use of a user: what it tells of itself, but not less than this Stoker saw."""
-        told = sum(other.notice.use_at(now) for other in self._others if other.uid == uid)
-        if uid == self._board.uid:
-            self._count(now)
-            return told + self._own.of(uid, now)
-        return max(told, self._seen.of(uid, now))
-
     def close(self, now: float) -> None:
         """End, and leave the use on record."""
-        self._count(now)
-        use_s = self._own.of(self._board.uid, now)
+        use_s = self.users.own_use(now)
         if self._told is not None:
             self._board.publish(Notice(use_s=use_s, at_s=now))
         self._board.close(keep=use_s >= 1.0)
@@ -281,9 +241,11 @@ class GpuTurns:
             return
         moment = local_moment(self._wall_clock())
         left = self._gpus_left()
+        self._over_limit.clear()
         # Of more GPUs than the user may hold, those that are held stay open, then those that are free.
         for state in sorted(
-            self._own_states(), key=lambda each: (not each.is_held, each.refusal is not None)
+            self._slot_table.own_states(),
+            key=lambda each: (not each.is_held, each.refusal is not None),
         ):
             if state.whole_slot is not None:
                 continue
@@ -293,193 +255,68 @@ class GpuTurns:
                 if left < 0:
                     most = self._limits().gpus
                     reason = f"is over your limit of {most} GPUs ({rules_path()})"
+                    self._over_limit.add(state.slot.index)
             if reason != state.closed.get(ClosedBy.RULE):
                 state.close(ClosedBy.RULE, reason)
-        self._has_rules = any(ClosedBy.RULE in state.closed for state in self._own_states())
+        self._has_rules = any(
+            ClosedBy.RULE in state.closed for state in self._slot_table.own_states()
+        )
 
     def _gpus_left(self) -> int | None:
-        """How many GPUs this Stoker may hold by the rules, without those of the user's other Stokers."""
+        """How many GPUs this Stoker may hold by the rules.
+
+        Those of the user's other Stokers count. Of Stokers that hold too many together, those with the larger
+        names give some back.
+        """
         most = self._limits().gpus
         if most is None:
             return None
-        own = self._board.uid
-        others = [each for each in self._others if each.uid == own and each.is_alive]
-        return max(0, most - sum(other.notice.holds for other in others))
+        board, own = self._board, len(self._held)
+        held = {
+            each.name: each.notice.holds
+            for each in self.users.others
+            if each.uid == board.uid and each.is_alive
+        }
+        surplus = own + sum(held.values()) - most
+        if surplus <= 0:
+            return own - surplus
+        of_later = sum(holds for name, holds in held.items() if name > board.name)
+        return max(0, own - max(0, surplus - of_later))
 
     def _is_own(self, state: SlotState) -> bool:
         return self._slot_table.is_own(state.slot.node)
 
-    def _own_states(self) -> list[SlotState]:
-        """The slots of this machine, whose name is empty outside a cluster."""
-        by_node, head = self._slot_table.by_node, self._slot_table.head
-        own = by_node.get("", [])
-        return [*own, *by_node.get(head, [])] if head else own
-
-    def _refused(self) -> frozenset[str]:
-        """The GPUs that jobs of this Stoker could use, and that others held when it asked last."""
-        return frozenset(
-            key
-            for state in self._own_states()
+    def _refused(self) -> list[SlotState]:
+        """The slots that jobs of this Stoker could use, and that others held when it asked last."""
+        return [
+            state
+            for state in self._slot_table.own_states()
             if state.whole_slot is None
             and state.is_open
             and state.refusal is not None
             and not state.refusal.is_fault
-            for key in state.slot.keys
-        )
+        ]
 
-    def _count(self, now: float) -> None:
-        """Add the GPU time since the last count to the own use."""
-        before, self._counted_at = self._counted_at, now
-        if before is None:
-            self._own.add(self._board.uid, self._board.inherit(now), now)
-        elif self._held and now > before:
-            self._own.add(self._board.uid, len(self._held) * (now - before), now)
-
-    def _tell(self, telling: tuple[int, int, frozenset[str]], now: float) -> None:
+    def _tell(self, telling: Notice, now: float) -> None:
         self._told = telling
-        holds, wants, gpus = telling
-        self._count(now)
-        use_s = self._own.of(self._board.uid, now)
-        self._board.publish(Notice(use_s, now, holds, wants, gpus))
+        self._tell_at = now + _TELL_S if telling.holds else _NEVER
+        use_s = self.users.own_use(now)
+        self._is_told = self._board.publish(telling._replace(use_s=use_s, at_s=now))
         if not self._board.is_watching and self._board.watch():
             self._has_news = True
 
     def _look(self, now: float) -> None:
         """Read what the others tell, and who holds the GPUs of this machine."""
         self._has_news, self._look_at = False, now + _LOOK_S
-        self._count(now)
-        self._others = self._board.read(now)
-        if any(other.is_alive for other in self._others) or self._refused():
-            self._see(now)
-        own, share = self._board.uid, self.share_of(self._board.uid)
-        all_own_s, own_s = self.use_of(own, now) / share, self._own.of(own, now) / share
-        waiting: dict[str, list[OtherStoker]] = {}
-        for other in self._others:
-            if other.is_alive and other.notice.wants and other.notice.gpus:
-                name = other.name if other.uid == own else str(other.uid)
-                waiting.setdefault(name, []).append(other)
-        self._claims = [
-            self._claim(name, files, own_s if files[0].uid == own else all_own_s, now)
-            for name, files in waiting.items()
-            if not self._is_distrusted(files[0].uid, now)
-        ]
-        since = self._waiting_since
-        self._waiting_since = {claim.name: since.get(claim.name, now) for claim in self._claims}
-
-    def _claim(self, name: str, files: list[OtherStoker], own_s: float, now: float) -> Claim:
-        """Sum up the files of one user or, for the own user, one other Stoker."""
-        uid = files[0].uid
-        is_own = uid == self._board.uid
-        use_s = files[0].notice.use_at(now) if is_own else self.use_of(uid, now)
-        return Claim(
-            name=name,
-            uid=uid,
-            lead_s=own_s - use_s / self.share_of(uid),
-            use_s=use_s,
-            gpus=frozenset().union(*(file.notice.gpus for file in files)),
-            wants=max(file.notice.wants for file in files),
-        )
-
-    def _see(self, now: float) -> None:
-        """Count the GPU time of others that held a GPU both now and at the last look."""
-        keys = {key for state in self._own_states() for key in state.slot.keys}
-        before, self._holders = self._holders, self._board.holders(keys)
-        passed_s, self._seen_at = now - self._seen_at, now
-        for key, uid in self._holders.items():
-            if before.get(key) == uid:
-                self._seen.add(uid, passed_s, now)
-
-    def _is_distrusted(self, uid: int, now: float) -> bool:
-        distrust = self._distrusted.get(uid)
-        return distrust is not None and now < distrust.until
-
-    def _give_way(self, now: float) -> None:
-        """Close the slots that are left to others. A slot with one job is judged at the end of the job."""
-        promised = Counter(each.claim.name for each in self._yields.values())
-        for state in self._own_states():
-            index = state.slot.index
-            if not state.is_held or state.whole_slot is not None or index in self._yields:
-                continue
-            if state.releasing or (state.current is not None and not self._may_push(state.current)):
-                continue
-            claim = next_in_line(self._claims, state.slot.keys, promised)
-            if claim is None:
-                continue
-            if state.current is not None:
-                self._push_for(claim, state, promised, now)
-                continue
-            if index in self._unused:  # it was kept for a job that needs more slots
-                is_due = claim.is_ahead_of(self._board.uid)
-            else:
-                is_due = is_its_turn(claim, state.job_s, promised[claim.name])
-            if is_due:
-                promised[claim.name] += 1
-                self._yields[index] = _Yield(claim)
-                text = self._compare(claim.uid, claim.use_s, now, "their job is next")
-                state.close(ClosedBy.TURN, text)
-
-    def _may_push(self, running: RunningAttempt) -> bool:
-        """Whether a running job is one that the rules let stay only for a while when somebody waits."""
-        return (
-            self.push is not None
-            and self.box_file.rules.preemptible_s is not None
-            and running.entry.request.options.preemptible
-            and running.end_request is None
-            and running.pid is not None
-        )
-
-    def _push_for(self, claim: Claim, state: SlotState, promised: Counter[str], now: float) -> None:
-        """End a preemptible job if a user with less use has waited long enough."""
-        stay_s, running = self.box_file.rules.preemptible_s, state.current
-        assert stay_s is not None
-        assert running is not None
-        assert self.push is not None
-        waited_s = now - self._waiting_since.get(claim.name, now)
-        if waited_s < stay_s or not is_its_turn(claim, now - running.begun, promised[claim.name]):
-            return
-        promised[claim.name] += 1
-        self._yields[state.slot.index] = _Yield(claim)
-        text = self._compare(claim.uid, claim.use_s, now, "their job is next")
-        state.close(ClosedBy.TURN, text)
-        self.push(running, f"made room after {stay_s:g} s: {text}")
-
-    def _end_yields(self, now: float) -> None:
-        """Open the slots that another holds now, or whose claim is gone or was not taken up."""
-        claimed = {claim.name for claim in self._claims}
-        for index, left in [*self._yields.items()]:
-            state = self._slot_table.states[index]
-            if state.is_held:  # jobs that share it are still there
-                is_over = left.claim.name not in claimed
-            else:
-                if left.released_at is None:
-                    left.released_at = now
-                    self._delays.pop(index, None)
-                is_over = self._is_taken(state, left, now) or (
-                    left.claim.name not in claimed and now >= left.released_at + _RANK_S
-                )
-                if not is_over and now >= left.released_at + _STAND_BACK_S:
-                    self._distrust(left.claim.uid, now)
-                    is_over = True
-            if is_over:
-                del self._yields[index]
-                state.close(ClosedBy.TURN, None)
-
-    def _is_taken(self, state: SlotState, left: _Yield, now: float) -> bool:
-        holders = self._board.holders(state.slot.keys)
-        assert left.released_at is not None
-        if now >= left.released_at + _OWN_RELEASE_S:
-            return bool(holders)
-        return any(uid != self._board.uid for uid in holders.values())
-
-    def _distrust(self, uid: int, now: float) -> None:
-        known = self._distrusted.get(uid)
-        for_s = _FIRST_DISTRUST_S if known is None else known.next_s
-        self._distrusted[uid] = _Distrust(now + for_s, min(2 * for_s, _LONGEST_DISTRUST_S))
-        self._claims = [claim for claim in self._claims if claim.uid != uid]
+        if self._told is not None:
+            self._board.watch()  # the folder may be another one by now
+            self._is_told = self._is_told and self._board.keep_alive(now)
+        keys = {key for state in self._slot_table.own_states() for key in state.slot.keys}
+        self.users.look(now, keys, is_refused=bool(self._refused()))
 
     def _hurry(self) -> None:
         """Ask for refused slots at once: a lease has changed."""
-        for state in self._own_states():
+        for state in self._slot_table.own_states():
             if isinstance(state.lease, LeaseRequested):
                 self._changed_since.add(state.slot.index)
             elif (
@@ -488,11 +325,3 @@ class GpuTurns:
                 and not state.refusal.is_fault
             ):
                 state.lease = Unleased(state.refusal)
-
-    def _compare(self, uid: int, use_s: float, now: float, outcome: str) -> str:
-        own_s = self.use_of(self._board.uid, now)
-        if uid == self._board.uid:
-            return f"another Stoker of yours waits: {outcome.replace('their job', 'its job')}"
-        name = self._name_of(uid)
-        user = f"user {name}" if name.isdigit() else name
-        return f"{user} has used {format_use(use_s)} since yesterday, you {format_use(own_s)}: {outcome}"

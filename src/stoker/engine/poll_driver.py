@@ -37,14 +37,14 @@ class PollDriver:
         self._after_wait = after_wait
         self._when_over = when_over
         self._poll = select.poll()
-        self._callbacks: dict[int, Callable[[], None]] = {}
+        self._callbacks: dict[int, Callable[[], object]] = {}
         if engine.turns is not None:
             self.listen(engine.turns.fileno(), engine.turns.on_change)
 
     def __contains__(self, fd: int) -> bool:
         return fd in self._callbacks
 
-    def listen(self, fd: int, callback: Callable[[], None], events: int = select.POLLIN) -> None:
+    def listen(self, fd: int, callback: Callable[[], object], events: int = select.POLLIN) -> None:
         """Call back whenever a descriptor is ready, by default readable."""
         self._callbacks[fd] = callback
         self._poll.register(fd, events)

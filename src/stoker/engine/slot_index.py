@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 
-from stoker.engine.slot_state import LeaseHeld, SlotState, Unleased
+from stoker.engine.slot_state import ClosedBy, LeaseHeld, SlotState, Unleased
+
+_FOR_A_MOMENT = {ClosedBy.TURN}
 
 
 class SlotIndex:
@@ -27,6 +30,7 @@ class SlotIndex:
         self._open_on: Counter[str] = Counter()
         self._most_open: int | None = None
         self._held: set[int] = set()
+        self._gathered: dict[int, tuple[str, ...]] = {}
         self._lease_changes = 0
 
     def touch(self, index: int) -> None:
@@ -53,8 +57,12 @@ class SlotIndex:
         """The slots whose jobs are so short that more are claimed ahead."""
         return self._list(self._update()._quick)
 
+    def gathering(self) -> list[SlotState]:
+        """The slots of which some GPUs are ours and others are not."""
+        return self._list(self._update()._gathered.keys())
+
     def lease_changes(self) -> int:
-        """How often a slot has become ours or ceased to be."""
+        """How often a slot, or a part of it, has become ours or ceased to be."""
         return self._update()._lease_changes
 
     def has_unleased(self) -> bool:
@@ -63,7 +71,7 @@ class SlotIndex:
         return bool(self._unleased) or len(self._leased) > len(self._held)
 
     def count_open(self) -> int:
-        """How many slots of whole GPUs may get jobs."""
+        """How many slots of whole GPUs may get jobs, now or after the turn of another user."""
         return len(self._update()._open)
 
     def most_open(self) -> int:
@@ -81,7 +89,7 @@ class SlotIndex:
         """How many held or requested slots need each lease key."""
         return self._update()._users
 
-    def _list(self, indices: set[int]) -> list[SlotState]:
+    def _list(self, indices: Collection[int]) -> list[SlotState]:
         return [self._states[index] for index in sorted(indices)]
 
     def _update(self) -> SlotIndex:
@@ -101,8 +109,14 @@ class SlotIndex:
         _mark(self._idle_closed, index, idle and not is_open)
         _mark(self._quick, index, state.ahead > 0)
         self._lease_changes += _mark(self._held, index, isinstance(lease, LeaseHeld))
-        if _mark(self._open, index, whole and is_open):
-            self._open_on[state.slot.node] += 1 if is_open else -1
+        if self._gathered.get(index, ()) != state.gathered:
+            self._lease_changes += 1
+            self._gathered[index] = state.gathered
+            if not state.gathered:
+                del self._gathered[index]
+        can_come = whole and (is_open or state.closed.keys() == _FOR_A_MOMENT)
+        if _mark(self._open, index, can_come):
+            self._open_on[state.slot.node] += 1 if can_come else -1
             self._most_open = None
         if _mark(self._leased, index, not unleased):
             for key in state.slot.keys:

@@ -82,6 +82,7 @@ class SlotState(msgspec.Struct):
     releasing: bool = False  # the memory of the last job is not free yet
     ahead: int = 0  # how many jobs to claim ahead for this slot
     job_s: float = 0.0  # how long the last job here took
+    gathered: tuple[str, ...] = ()  # lease keys that are ours while others of the slot are not
 
     def __setattr__(self, name: str, value: Any) -> None:
         _set(self, name, value)

@@ -158,6 +158,11 @@ class SlotTable:
             return ""
         return self.placement.node_without_gpu(candidate.where) or ""
 
+    def own_states(self) -> list[SlotState]:
+        """The slots of this machine, whose name is empty outside a cluster."""
+        own = self.by_node.get("", [])
+        return [*own, *self.by_node.get(self.head, [])] if self.head else own
+
     def gpu_names(self) -> set[str]:
         """The names of all GPUs: with their node, and for this machine also without."""
         slots = [state.slot for state in self.states]

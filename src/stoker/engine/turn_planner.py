@@ -41,6 +41,7 @@ class _Vacancies(msgspec.Struct):
     room: dict[int, int]  # how many more jobs may be claimed ahead, by slot
     cpu_places: int
     loose: int  # how many of the free slots were not kept for a job in the turn before
+    refused: int  # how many slots others hold that may leave them to us
     wanted: int  # how many waiting jobs to look at
 
     @property
@@ -68,6 +69,7 @@ class TurnPlanner(msgspec.Struct, kw_only=True, eq=False):
     _turn_again: bool = False  # more could start, and no event will say so
     _lacks_slots: bool = False
     _slots_short: int = 0
+    _slots_needed: int = 1  # by the first job that waits
     _kept: Mapping[int, int] = {}
 
     @property
@@ -83,6 +85,7 @@ class TurnPlanner(msgspec.Struct, kw_only=True, eq=False):
 
     def _plan_turn(self, now: float) -> list[Launch | Restore]:
         self._turn_again = self._lacks_slots = False
+        self._slots_short = 0
         vacancies = self._find_vacancies(now)
         candidates = self._select_candidates(vacancies)
         wants_slots = self._request_slots(candidates, vacancies, now)
@@ -105,6 +108,7 @@ class TurnPlanner(msgspec.Struct, kw_only=True, eq=False):
     def skip_turn(self, now: float, *, release_slots: bool) -> list[Launch | Restore]:
         """Start nothing in this turn."""
         self._turn_again = self._lacks_slots = False
+        self._slots_short = 0
         if release_slots:
             self.gpu_leases.release_idle()
         self._tell_others(now)
@@ -116,8 +120,8 @@ class TurnPlanner(msgspec.Struct, kw_only=True, eq=False):
         After a turn with launches that is not known: only so many jobs were read as could start.
         """
         if self.turns is not None:
-            wanted = self._slots_short if self._lacks_slots else None if has_launches else 0
-            self.turns.conclude(now, wanted=wanted)
+            wanted = self._slots_short or (None if has_launches else 0)
+            self.turns.conclude(now, wanted=wanted, needs=self._slots_needed)
 
     def preview(self, now: float) -> Preview:
         """What would start now of the head of the queue; changes nothing."""
@@ -125,7 +129,7 @@ class TurnPlanner(msgspec.Struct, kw_only=True, eq=False):
         cpu_places = self.slot_table.free_cpu_places()
         wanted = max(len(free), 1) + self.retry_policy.held_back
         candidates = self._candidates(self.queue.peek(wanted, cpu_places))
-        made = self._plan(candidates, _Vacancies(free, {}, cpu_places, len(free), wanted), now)
+        made = self._plan(candidates, _Vacancies(free, {}, cpu_places, len(free), 0, wanted), now)
         return Preview(starting={start.job for start in made.starts}, reserved={**made.reserved})
 
     def due_at(self, now: float, *, may_start: bool) -> float:
@@ -160,8 +164,9 @@ class TurnPlanner(msgspec.Struct, kw_only=True, eq=False):
         room = self.claims_ahead.room()
         # Many free slots of a cluster can be kept for the same jobs as in the turn before.
         loose = len(free) - sum(slot in self._kept for slot in free) if self._kept else len(free)
-        wanted = max(loose + sum(room.values()), 1) + self.retry_policy.held_back
-        return _Vacancies(free, room, self.slot_table.free_cpu_places(), loose, wanted)
+        refused = 0 if self.turns is None else self.turns.count_refused()
+        wanted = max(loose + sum(room.values()), 1) + refused + self.retry_policy.held_back
+        return _Vacancies(free, room, self.slot_table.free_cpu_places(), loose, refused, wanted)
 
     def _select_candidates(self, vacancies: _Vacancies) -> Candidates:
         deep = DEPTH if self.slot_table.grid else 0
@@ -174,11 +179,16 @@ class TurnPlanner(msgspec.Struct, kw_only=True, eq=False):
 
     def _request_slots(self, candidates: Candidates, vacancies: _Vacancies, now: float) -> bool:
         """Ask for leases if slots lack; returns whether any slots are wanted."""
-        slots_wanted = candidates.slots_wanted(enough=vacancies.loose)
+        slots_wanted = candidates.slots_wanted(enough=vacancies.loose + vacancies.refused)
         self._lacks_slots = slots_wanted > vacancies.loose or candidates.lacks_slots(vacancies.free)
         if self._lacks_slots:
             self._slots_short = max(1, slots_wanted - vacancies.loose)
-            self.gpu_leases.request_all(now)
+            self._slots_needed = candidates.first_slots()
+            self.gpu_leases.request_all(now, candidates.usable())
+        elif candidates.were_read and not candidates.candidates:
+            self._slots_short = (
+                1  # no slot is open; one that is over a limit can still be asked for
+            )
         return slots_wanted > 0
 
     def _keep_queue_order(
@@ -190,6 +200,10 @@ class TurnPlanner(msgspec.Struct, kw_only=True, eq=False):
             vacancies.room = {}
         elif not (wants_slots or self.slot_table.claimed_ahead):
             self.gpu_leases.release_idle()
+        elif self.turns is not None and self.turns.has_claims:
+            usable = candidates.usable()
+            if usable is not None:
+                self.gpu_leases.release_useless(usable)
 
     def _choose_starts(
         self, candidates: Candidates, vacancies: _Vacancies, now: float

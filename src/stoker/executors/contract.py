@@ -86,13 +86,15 @@ class Held(msgspec.Struct, frozen=True, array_like=True, tag="held"):
 class Unheld(msgspec.Struct, frozen=True, array_like=True, tag="unheld"):
     """A GPU of the slot is in use by another process, or (with a reason) its lease cannot be taken.
 
-    With `attempt`, an attempt that the client disowned still runs on it.
+    With `attempt`, an attempt that the client disowned still runs on it. `gathered` are the keys of the slot
+    that the client holds nevertheless.
     """
 
     slot: int
     gpu_key: str
     reason: str | None
     attempt: str | None = None
+    gathered: tuple[str, ...] = ()
 
 
 class Released(msgspec.Struct, frozen=True, array_like=True, tag="released"):
@@ -253,8 +255,11 @@ class Executor(Protocol):
     def define_context(self, number: int, env: Mapping[str, str], cwd: str, shell: str) -> None:
         """Define the environment, folder and shell that later launches name by number."""
 
-    def hold(self, slot: int) -> None:
-        """Ask for a slot's GPUs; answered by Held or Unheld."""
+    def hold(self, slot: int, *, gather: bool = False) -> None:
+        """Ask for a slot's GPUs; answered by Held or Unheld.
+
+        If some of them are in use, the client gets the others with `gather`, and none of them without.
+        """
 
     def release(self, slot: int, gpu_keys: Sequence[str]) -> None:
         """Give GPUs of a slot back; answered by Released."""

@@ -114,9 +114,9 @@ class ForegroundExecutor:
             context = self._contexts[number] = DefineContext(number, dict(env), cwd, shell)
             self._send_all(context)
 
-    def hold(self, slot: int) -> None:
+    def hold(self, slot: int, *, gather: bool = False) -> None:
         """Ask for a slot's leases."""
-        self._by_slot[slot].send(messages.HoldSlot(slot))
+        self._by_slot[slot].send(messages.HoldSlot(slot, gather))
 
     def release(self, slot: int, gpu_keys: Sequence[str]) -> None:
         """Give leases back."""

@@ -114,9 +114,9 @@ class MultiNodeExecutor:
         for executor in (self.own, *self._remote.values()):
             executor.define_context(number, env, cwd, shell)
 
-    def hold(self, slot: int) -> None:
+    def hold(self, slot: int, *, gather: bool = False) -> None:
         """Ask the node for leases."""
-        self._at(self._slots[slot].node).hold(slot)
+        self._at(self._slots[slot].node).hold(slot, gather=gather)
         self._wake()
 
     def release(self, slot: int, gpu_keys: Sequence[str]) -> None:

@@ -42,9 +42,9 @@ class ProtocolClient:
             if len(self._contexts) > _CONTEXTS_KNOWN:
                 self._contexts.popitem(last=False)
 
-    def hold(self, slot: int) -> None:
+    def hold(self, slot: int, *, gather: bool = False) -> None:
         """Ask for a slot's leases."""
-        self._send(messages.HoldSlot(slot))
+        self._send(messages.HoldSlot(slot, gather))
 
     def release(self, slot: int, gpu_keys: Sequence[str]) -> None:
         """Give leases back."""

@@ -69,12 +69,12 @@ class RemoteExecutor(ProtocolClient):
         self._slots |= {slot.index: slot for slot in own}
         super().define_slots(own)
 
-    def hold(self, slot: int) -> None:
+    def hold(self, slot: int, *, gather: bool = False) -> None:
         """Ask for a slot's leases."""
         if not self._is_open:
             key = next(iter(self._slots[slot].keys), "")
             self._pending.append(Unheld(slot, key, None))
-        super().hold(slot)
+        super().hold(slot, gather=gather)
 
     def release(self, slot: int, gpu_keys: Sequence[str]) -> None:
         """Give leases back."""
@@ -141,7 +141,9 @@ class RemoteExecutor(ProtocolClient):
         """Convert the names and times of a report to those of this machine."""
         match report:
             case Unheld():
-                return Unheld(report.slot, remote_key(self.node, report.gpu_key), report.reason)
+                key = remote_key(self.node, report.gpu_key)
+                gathered = tuple(remote_key(self.node, each) for each in report.gathered)
+                return Unheld(report.slot, key, report.reason, gathered=gathered)
             case Started():
                 at_us = report.at_us + self.offset.of_day_s * 1_000_000
                 at_s = report.at_s + self.offset.since_boot_s

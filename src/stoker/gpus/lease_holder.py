@@ -46,6 +46,9 @@ class _Note(NamedTuple):
     since: float = 0.0
 
 
+UNSEEN = -1
+"""Stands for the user of a process that this machine hides."""
+
 # By file: the process that had it locked, and the boot-clock time at which this process first saw that.
 _seen: dict[tuple[int, int], tuple[int, float]] = {}
 
@@ -62,7 +65,7 @@ def holder(key: str) -> Holder | None:
 
 def holding_users(keys: Iterable[str]) -> dict[str, int]:
     """Return the uid of the user that holds each of these GPUs, as far as the machine shows it."""
-    locks = _read_locks()
+    locks = read_locks()
     found = {}
     for key in keys:
         for fd in open_to_read(key):
@@ -74,10 +77,16 @@ def holding_users(keys: Iterable[str]) -> dict[str, int]:
     return found
 
 
-def locking_user(fd: int) -> int | None:
-    """Return the uid of the process that has locked a file; None if the machine does not show it."""
-    pid = _locking_pid(fd)
-    return None if pid is None else _uid_of(pid, _first_seen(fd, pid))
+def locking_user(fd: int, locks: Mapping[tuple[int, int], int]) -> int | None:
+    """Return the uid of the process that has locked a file, according to `read_locks`.
+
+    UNSEEN if the machine hides the process; None if it has ended, and another one keeps the lock.
+    """
+    pid = _find_lock(fd, locks)
+    if pid is None:
+        return UNSEEN
+    uid = _uid_of(pid, _first_seen(fd, pid))
+    return UNSEEN if uid is None and _is_hidden(pid) else uid
 
 
 def _is_locked(fd: int) -> bool:
@@ -116,7 +125,7 @@ def _locking_pid(fd: int) -> int | None:
 
     The process may have ended: a lock lives as long as any process has its descriptor open.
     """
-    return _find_lock(fd, _read_locks())
+    return _find_lock(fd, read_locks())
 
 
 def _find_lock(fd: int, locks: Mapping[tuple[int, int], int]) -> int | None:
@@ -127,7 +136,7 @@ def _find_lock(fd: int, locks: Mapping[tuple[int, int], int]) -> int | None:
     return pid or None
 
 
-def _read_locks() -> dict[tuple[int, int], int]:
+def read_locks() -> dict[tuple[int, int], int]:
     """Return the process of each flock, by device and inode; 0 for a process that is not visible here."""
     found: dict[tuple[int, int], int] = {}
     try:
@@ -167,6 +176,19 @@ def _first_seen(fd: int, pid: int) -> float:
             _seen.clear()
         _seen[file] = (pid, time.clock_gettime(time.CLOCK_BOOTTIME))
     return _seen[file][1]
+
+
+def _is_hidden(pid: int) -> bool:
+    """Whether a process lives of which /proc shows nothing."""
+    if os.path.exists(f"/proc/{pid}/stat"):
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        pass
+    return True
 
 
 def _uid_of(pid: int, seen_at_s: float) -> int | None:

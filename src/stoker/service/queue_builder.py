@@ -22,7 +22,7 @@ from stoker.engine.eta import Eta
 from stoker.engine.event_broadcast import Broadcast
 from stoker.engine.event_publisher import Publisher
 from stoker.engine.failure_limit import FailureLimit
-from stoker.engine.gpu_turns import Board
+from stoker.engine.gpu_users import Board
 from stoker.engine.hooks import Hooks
 from stoker.engine.launch_spec import LaunchSpecs, command_facts, run_folder
 from stoker.engine.mps import Mps
@@ -249,8 +249,8 @@ def _follow_turns(context: QueueContext) -> None:
         return
 
     def on_change() -> None:
-        turns.on_change()
-        context.driver.poke()
+        if turns.on_change():
+            context.driver.poke()
 
     asyncio.get_running_loop().add_reader(turns.fileno(), on_change)
 

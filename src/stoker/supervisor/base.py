@@ -153,13 +153,16 @@ class Supervisor(Reaper):
             self.leases.fit([slot])
 
     def on_hold(self, order: messages.HoldSlot) -> None:
-        """Take the leases of a slot: all of them or none."""
-        missing = self.leases.grant(order.number)
+        """Take the leases of a slot: all of them or, unless the order says to gather, none."""
+        missing = self.leases.grant(order.number, gather=order.gather)
         failpoints.reach("supervisor-leased")
         if missing is None:
             self.report(reports.held(order.number))
         else:
-            self.report(reports.unheld(order.number, missing.key, missing.reason))
+            gathered = self.leases.gathered.get(order.number, ())
+            self.report(
+                reports.unheld(order.number, missing.key, missing.reason, gathered=gathered)
+            )
 
     def on_release(self, order: messages.ReleaseSlot) -> None:
         """Release the named leases of a slot."""

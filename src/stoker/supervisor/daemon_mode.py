@@ -257,15 +257,19 @@ class DaemonSupervisor(RememberingSupervisor):
         self.disowned = set(order.keys)
 
     def on_hold(self, order: messages.HoldSlot) -> None:
-        """Take the leases of a slot: all of them or none."""
+        """Take the leases of a slot, unless a job that the client does not know runs there."""
         keys = self.slots[order.number].keys
         for attempt in self.disowned & self.detached.keys():
             if shared := set(keys).intersection(self.detached[attempt]):
                 self.report(reports.unheld(order.number, min(shared), None, attempt))
                 return
+        before = self.leases.gathered.get(order.number, ())
         super().on_hold(order)
+        self.claimed.difference_update(key for key in before if key not in self.leases.held)
         if self.leases.held.keys() >= set(keys):
             self.claimed.update(keys)
+        else:
+            self.claimed.update(self.leases.gathered.get(order.number, ()))
 
     def on_release(self, order: messages.ReleaseSlot) -> None:
         """Release the named leases of a slot, except those that a job of an earlier client needs."""

@@ -34,36 +34,46 @@ class Unavailable(NamedTuple):
 class Leases:
     """The leases that this process holds for the slots of its client.
 
-    `lost` has the leases that are not in force, with the reason. `owner` is the name of
-    this process in the notes of lease files.
+    `lost` has the leases that are not in force, with the reason. `gathered` has, by slot, leases that are
+    held while others of the slot are not. `owner` is the name of this process in the notes of lease files.
     """
 
     def __init__(self, slots: Mapping[int, SlotQueue], report: Callable[[str], None]) -> None:
         self.owner = ""
         self.held: dict[str, lease.Lease] = {}
         self.lost: dict[str, str] = {}
+        self.gathered: dict[int, list[str]] = {}
         self._slots = slots
         self._report = report
         self._granted: set[int] = set()  # slots that the client holds, or would hold without a loss
         self._checked_at = 0.0
 
-    def grant(self, number: int) -> Unavailable | None:
-        """Take the leases of a slot for the client: all of them or none."""
-        missing = self.take(self._slots[number].keys)
+    def grant(self, number: int, *, gather: bool = False) -> Unavailable | None:
+        """Take the leases of a slot for the client: all of them or, without `gather`, none."""
+        keys, before = self._slots[number].keys, self.gathered.pop(number, [])
+        missing = self.take(keys)
         if missing is None:
             self.fit(self._slots.values())
             self._granted.add(number)
+        elif gather:
+            new = [key for key in keys if key not in self.held and self._take_one(key) is None]
+            self.gathered[number] = [key for key in keys if key in before or key in new]
+        else:
+            needed = {key for slot in self._granted for key in self._slots[slot].keys}
+            self.release(key for key in before if key not in needed)
         return missing
 
     def withdraw(self, number: int, keys: Iterable[str]) -> None:
         """Release the named leases of a slot that the client gives back."""
         self._granted.discard(number)
+        self.gathered.pop(number, None)
         self.release(keys)
         self.fit(self._slots.values())
 
     def forget_client(self) -> None:
         """Note that a new client holds no slot yet."""
         self._granted.clear()
+        self.gathered.clear()
 
     def take(self, keys: Iterable[str]) -> Unavailable | None:
         """Take the leases of all these GPUs, or return the GPU that prevents it and keep none of them."""
@@ -133,7 +143,8 @@ class Leases:
                 continue
             gone = next((key for key in slot.keys if key in self.lost), None)
             if gone is not None and gone not in before:
-                self._report(reports.unheld(number, gone, self.lost[gone]))
+                gathered = self.gathered.get(number, ())
+                self._report(reports.unheld(number, gone, self.lost[gone], gathered=gathered))
             elif gone is None and number in self._granted and not before.isdisjoint(slot.keys):
                 self._report(reports.held(number))
 

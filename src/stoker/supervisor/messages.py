@@ -38,9 +38,10 @@ class DefineSlot(NamedTuple):
 
 
 class HoldSlot(NamedTuple):
-    """Take the leases of a slot: all of them or none."""
+    """Take the leases of a slot: all of them or, without `gather`, none."""
 
     number: int
+    gather: bool = False
 
 
 class ReleaseSlot(NamedTuple):

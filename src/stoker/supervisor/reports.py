@@ -27,9 +27,15 @@ def held(slot: int) -> str:
     return json.dumps(("held", slot))
 
 
-def unheld(slot: int, gpu_key: str, reason: str | None, attempt: str | None = None) -> str:
-    """The client cannot hold a slot, because of this GPU."""
-    return json.dumps(("unheld", slot, gpu_key, reason, attempt))
+def unheld(
+    slot: int,
+    gpu_key: str,
+    reason: str | None,
+    attempt: str | None = None,
+    gathered: Sequence[str] = (),
+) -> str:
+    """The client cannot hold a slot, because of this GPU; it holds the `gathered` ones."""
+    return json.dumps(("unheld", slot, gpu_key, reason, attempt, gathered))
 
 
 def released(slot: int) -> str:

@@ -71,6 +71,7 @@ class FakeExecutor:
         self._running: dict[str, Launch] = {}
         self._detached: dict[str, set[str]] = {}
         self._claimed: set[str] = set()
+        self._gathered: dict[int, tuple[str, ...]] = {}  # of slots that are not complete
         self._inherited: set[str] = set()
         self._waiting: list[Launch] = []
         self._ahead: list[Launch] = []  # launched ahead of a free slot
@@ -96,6 +97,11 @@ class FakeExecutor:
     def queued(self) -> list[str]:
         """Keys of all attempts that wait for their slot, by slot; then those launched ahead."""
         return [launch.key for launch in [*_by_slot(self._waiting), *self._ahead]]
+
+    @property
+    def keys_in_use(self) -> set[str]:
+        """Lease keys of the GPUs of all running attempts."""
+        return {key for launch in self._running.values() for key in self._keys_of(launch)}
 
     @property
     def has_reports(self) -> bool:
@@ -152,16 +158,26 @@ class FakeExecutor:
         """Remember a context."""
         self.contexts[number] = FakeContext(dict(env), cwd, shell)
 
-    def hold(self, slot: int) -> None:
-        """Lease all GPUs of a slot, or none."""
+    def hold(self, slot: int, *, gather: bool = False) -> None:
+        """Lease all GPUs of a slot, or none; with `gather` those that can be had."""
         if self._ignores_client:
             return
-        for key in self._slots[slot].keys:
-            if key in self.foreign or key in self._inherited:
-                self._send(Unheld(slot, key, None))
-                return
-        self._claimed.update(self._slots[slot].keys)
-        self.leased.update(self._slots[slot].keys)
+        keys = self._slots[slot].keys
+        taken = [key for key in keys if key in self.foreign or key in self._inherited]
+        if taken and not gather:
+            gathered = self._gathered.pop(slot, ())
+            self._claimed.difference_update(gathered)
+            self._keep_needed_leases()
+            self._send(Unheld(slot, taken[0], None))
+            return
+        free = tuple(key for key in keys if key not in taken)
+        self._claimed.update(free)
+        self.leased.update(free)
+        if taken:
+            self._gathered[slot] = free
+            self._send(Unheld(slot, taken[0], None, None, free))
+            return
+        self._gathered.pop(slot, None)
         self._send(Held(slot))
 
     def release(self, slot: int, gpu_keys: Sequence[str]) -> None:
@@ -169,6 +185,7 @@ class FakeExecutor:
         if self._ignores_client:
             return
         self._claimed.difference_update(gpu_keys)
+        self._gathered.pop(slot, None)
         self._keep_needed_leases()
         self._send(Released(slot))
 
@@ -261,6 +278,7 @@ class FakeExecutor:
         for key, launch in self._running.items():
             self._detached.setdefault(key, self._keys_of(launch))
         self._claimed.clear()
+        self._gathered.clear()
         self._inherited |= set().union(*self._detached.values()) if fresh else set()
         self._keep_needed_leases()
         self._waiting.clear()

@@ -18,7 +18,7 @@ from stoker.engine.adoption import adopt
 from stoker.engine.config import Config
 from stoker.engine.context import QueueContext
 from stoker.engine.engine import Engine
-from stoker.engine.gpu_turns import Board
+from stoker.engine.gpu_users import Board
 from stoker.engine.suspend_helper import HelperAnswer, HelperOrder
 from stoker.executors.contract import Launch
 from stoker.gpus.slot_grammar import parse_slots

@@ -574,7 +574,7 @@ def hash_of(key: str) -> int:
     return sum(key.encode())
 
 
-def die(*_words: Any) -> Any:
+def die(*_words: Any, **_options: Any) -> Any:
     raise Crash
 
 

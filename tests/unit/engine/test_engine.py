@@ -468,7 +468,9 @@ def test_a_shared_gpu_is_not_given_back_while_its_other_slot_asks_for_it(
     stage.settle()
     assert stage.executor.running == ["1.1", "2.1"]
 
-    monkeypatch.setattr(stage.executor, "hold", lambda slot: on_its_way.append(partial(hold, slot)))
+    monkeypatch.setattr(
+        stage.executor, "hold", lambda slot, **_gather: on_its_way.append(partial(hold, slot))
+    )
     monkeypatch.setattr(
         stage.executor,
         "release",

@@ -71,7 +71,7 @@ def check(slot_table: SlotTable) -> None:
     index, states = slot_table.index, slot_table.states
     whole = [state for state in states if state.whole_slot is None]
     idle = [p for p in states if p.is_held and p.current is None and not p.releasing]
-    open_ones = [state for state in whole if state.is_open]
+    open_ones = [state for state in whole if state.closed.keys() <= {ClosedBy.TURN}]
     by_node = {name: sum(p.slot.node == name for p in open_ones) for name in ("h1", "h2")}
 
     assert index.free() == indices([state for state in states if state.is_free])

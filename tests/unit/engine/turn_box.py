@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from stoker.core.slot import Slot
+from stoker.core.turns import decay
+from stoker.engine.gpu_turns import GpuTurns
 from stoker.gpus.box_file import BoxFile
 from stoker.gpus.turn_files import Changes, Notice, OtherStoker
 from unit.engine.engine_harness import Harness, slots
@@ -45,14 +49,25 @@ class FakeBoard:
         ]
 
     def inherit(self, now: float) -> float:
-        """Nobody has left anything."""
-        return 0.0
+        """Take the last notices of daemons that were killed."""
+        dead = [
+            n for n in self._box.dead & self._box.notices.keys() if self._box.uids[n] == self.uid
+        ]
+        return sum(
+            decay(notice.use_s, now - notice.at_s)
+            for notice in (self._box.notices.pop(name) for name in dead)
+        )
 
-    def publish(self, notice: Notice) -> None:
+    def publish(self, notice: Notice) -> bool:
         """Put a notice on the board."""
         self._box.notices[self.name] = notice
         self._box.uids[self.name] = self.uid
         self._box.version += 1
+        return True
+
+    def keep_alive(self, now: float) -> bool:
+        """Notices stay."""
+        return True
 
     def holders(self, keys: Iterable[str]) -> Mapping[str, int]:
         """Return who holds GPUs."""
@@ -91,10 +106,14 @@ class FakeBoxFile(BoxFile):
 class Member(Harness):
     """One user's daemon, which always has jobs of the same length waiting, if it has any."""
 
-    def __init__(self, box: Box, home: Path, name: str, uid: int, gpus: int) -> None:
+    def __init__(
+        self, box: Box, home: Path, name: str, uid: int, gpus: int | tuple[Slot, ...]
+    ) -> None:
         self.uid = uid
         self.name = name
-        self.used_s = 0.0
+        self.used_s = 0.0  # GPU time of its leases
+        self.ran_s = 0.0  # GPU time of its jobs
+        self.gathers = False  # it may hold GPUs while its jobs lack others
         self.ends: dict[str, float] = {}
         super().__init__(home, gpus=gpus, board=FakeBoard(box, uid, name))
         self.executor.foreign = _Foreign(box, name)
@@ -102,9 +121,14 @@ class Member(Harness):
         self._crashes = 0
         self._follow_box()
 
-    def _follow_box(self) -> None:
+    @property
+    def turns(self) -> GpuTurns:
+        """The turns of the daemon that lives now."""
         assert self.engine.turns is not None
-        self.engine.turns.box_file = self._box.file
+        return self.engine.turns
+
+    def _follow_box(self) -> None:
+        self.turns.box_file = self._box.file
 
     def crash(self, *, supervisor_too: bool) -> None:
         """Be killed at this moment, and be succeeded by another daemon; jobs go on."""
@@ -118,11 +142,45 @@ class Member(Harness):
 
     def step(self) -> bool:
         """Take one turn; whether there may be more to do at once."""
-        turns = self.engine.turns
-        assert turns is not None
-        turns.on_change()
+        self.turns.on_change()
         self.engine.turn()
         return self.executor.has_reports or self.engine.patience_s() == 0
+
+    def next_at(self) -> float:
+        """When its engine takes the next turn that no event announces."""
+        patience_s = self.engine.patience_s()
+        return math.inf if patience_s is None else self.now + max(patience_s, 0.001)
+
+
+class Snatcher(Member):
+    """A user who claims all GPUs, takes each that is left to it, and gives it back after a moment."""
+
+    def __init__(self, box: Box, home: Path, name: str, uid: int, hold_s: float) -> None:
+        super().__init__(box, home, name, uid, box.gpus)
+        self._hold_s = hold_s
+        self._until: dict[str, float] = {}
+        self._missed: set[str] = set()  # others have held them since
+        box.post(name, uid, wants=box.gpus)
+
+    def step(self) -> bool:
+        """Take and give back."""
+        before = set(self.executor.leased)
+        for key, at in [*self._until.items()]:
+            if self.now >= at:
+                del self._until[key]
+                self.executor.leased.discard(key)
+        held = self._box.leases().keys()
+        self._missed |= held - self._until.keys()
+        for slot in slots(self._box.gpus):
+            if slot.keys[0] in self._missed - held:
+                self._missed.discard(slot.keys[0])
+                self._until[slot.keys[0]] = self.now + self._hold_s
+                self.executor.leased.add(slot.keys[0])
+        return before != self.executor.leased
+
+    def next_at(self) -> float:
+        """When it gives the next GPU back."""
+        return min(self._until.values(), default=math.inf)
 
 
 class Box:
@@ -130,7 +188,7 @@ class Box:
 
     def __init__(self, folder: Path, gpus: int) -> None:
         self._folder = folder
-        self._gpus = gpus
+        self.gpus = gpus
         self.now = 1000.0
         self.members: dict[str, Member] = {}
         self.notices: dict[str, Notice] = {}
@@ -138,7 +196,9 @@ class Box:
         self.dead: set[str] = set()
         self.file = FakeBoxFile()
         self.version = 0
-        self.longest_idle_s = 0.0
+        self.longest_idle_s = (
+            0.0  # of a GPU that nobody held, or held without need, while others waited
+        )
         self._idle_since: dict[str, float] = {}
 
     def leases(self) -> dict[str, str]:
@@ -150,17 +210,28 @@ class Box:
                 found[key] = name
         return found
 
-    def add(self, name: str, uid: int) -> Member:
-        """Let a user start a daemon."""
+    def add(self, name: str, uid: int, *groups: str) -> Member:
+        """Let a user start a daemon; `groups` are its slots of several GPUs, such as 01 and 23."""
         home = self._folder / name
         home.mkdir()
-        member = self.members[name] = Member(self, home, name, uid, self._gpus)
+        slots = tuple(
+            Slot(index, tuple(gpus), tuple(f"GPU-{gpu}" for gpu in gpus))
+            for index, gpus in enumerate(groups)
+        )
+        member = self.members[name] = Member(self, home, name, uid, slots or self.gpus)
         member.now = self.now
         return member
 
+    def add_snatcher(self, name: str, uid: int, hold_s: float) -> None:
+        """Let a user cheat who holds each GPU for so long."""
+        home = self._folder / name
+        home.mkdir()
+        self.members[name] = member = Snatcher(self, home, name, uid, hold_s)
+        member.now = self.now
+
     def post(self, name: str, uid: int, wants: int) -> None:
         """Put up the notice of a user who claims all GPUs and takes none."""
-        keys = frozenset(key for slot in slots(self._gpus) for key in slot.keys)
+        keys = frozenset(key for slot in slots(self.gpus) for key in slot.keys)
         self.notices[name] = Notice(wants=wants, gpus=keys)
         self.uids[name] = uid
         self.version += 1
@@ -203,17 +274,18 @@ class Box:
     def _advance(self, end: float) -> None:
         """Go to the next end of a job, or time that an engine waits for; count use and idle GPUs."""
         moments = [at for member in self.members.values() for at in member.ends.values()]
-        for member in self.members.values():
-            patience_s = member.engine.patience_s()
-            if patience_s is not None:
-                moments.append(self.now + max(patience_s, 0.001))
+        moments += [member.next_at() for member in self.members.values()]
         then = min([*moments, end])
         passed_s, leases = then - self.now, self.leases()
         for name in leases.values():
             self.members[name].used_s += passed_s
+        busy: set[str] = set()
+        for member in self.members.values():
+            in_use = member.executor.keys_in_use
+            member.ran_s += passed_s * len(in_use)
+            busy |= member.executor.leased if member.gathers else in_use
         has_waiting = any(notice.wants for notice in self.notices.values())
-        for slot in slots(self._gpus):
-            busy = {key for m in self.members.values() for key in m.executor.leased}
+        for slot in slots(self.gpus):
             if slot.keys[0] in busy or not has_waiting:
                 self._idle_since.pop(slot.keys[0], None)
             else:

@@ -6,12 +6,14 @@ import os
 import select
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from stoker.gpus import lease
+from stoker.gpus.lease_holder import UNSEEN
 from stoker.gpus.turn_files import Notice, TurnBoard, read_users
 
 NOW = 5000.0
@@ -123,42 +125,167 @@ BAD = {
     "deep": b"[" * 8000,
     "list": b"[1, 2]",
     "nothing": b"",
-    "words": b'{"use_s": "much", "wants": [], "gpus": {"a": 1}, "holds": true}',
-    "infinite": b'{"use_s": 1e999, "wants": 1e999, "at_s": NaN, "gpus": [1, null]}',
-    "negative": b'{"use_s": -5, "wants": -1, "holds": -3, "at_s": -1}',
+    "words": b'{"use_s": "much", "wants": [], "gpus": {"a": 1}, "holds": true, "is_limited": 1}',
+    "infinite": b'{"use_s": 1e999, "wants": 1e999, "at_s": NaN, "gpus": [1, null], "needs": NaN}',
+    "negative": b'{"use_s": -5, "wants": -1, "holds": -3, "at_s": -1, "needs": -2, "gathers": -1}',
     "large": b'{"use_s": 1' + b"0" * 400 + b', "wants": 1' + b"0" * 4000 + b"}",
 }
 
 
 @pytest.mark.parametrize("content", BAD.values(), ids=BAD)
 def test_bad_content_wants_and_uses_nothing(board: TurnBoard, folder: Path, content: bytes) -> None:
-    path = folder / "turn-0-0123456789abcdef"
+    path = folder / f"turn-{os.geteuid()}-0123456789abcdef"
     path.write_bytes(content)
     with path.open("rb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         for found in board.read(NOW):
             assert (found.notice.use_s, found.notice.wants, found.notice.holds) == (0.0, 0, 0)
+            assert (found.notice.needs, found.notice.gathers) == (1, 0)
+            assert not found.notice.is_limited
             assert found.notice.use_at(NOW + 10.0) == 0.0
         for user in read_users(NOW).values():
             assert user.use_s == 0.0
 
 
 def test_what_is_no_plain_file_does_not_count(board: TurnBoard, folder: Path) -> None:
-    os.mkfifo(folder / "turn-0-000000000000000a")
-    (folder / "turn-0-000000000000000b").mkdir()
+    uid = os.geteuid()
+    os.mkfifo(folder / f"turn-{uid}-000000000000000a")
+    (folder / f"turn-{uid}-000000000000000b").mkdir()
     target = folder / "target"
     target.write_text('{"use_s": 5}')
-    (folder / "turn-0-000000000000000c").symlink_to(target)
-    os.link(target, folder / "turn-0-000000000000000d")
+    (folder / f"turn-{uid}-000000000000000c").symlink_to(target)
+    os.link(target, folder / f"turn-{uid}-000000000000000d")
     (folder / "turn-x").write_text('{"use_s": 5}')
     assert board.read(NOW) == []
     assert read_users(NOW) == {}
 
 
-def test_a_flood_of_files_is_read_only_in_part(board: TurnBoard, folder: Path) -> None:
+def test_a_file_that_names_another_user_than_its_owner_does_not_count(
+    board: TurnBoard, folder: Path
+) -> None:
+    path = folder / f"turn-{os.geteuid() + 1}-0123456789abcdef"
+    path.write_text('{"use_s": 5}')
+    assert board.read(NOW) == []
+    path.rename(folder / f"turn-{os.geteuid()}-0123456789abcdef")
+    assert len(board.read(NOW)) == 1
+
+
+def test_of_one_user_some_files_are_read_and_the_living_ones_are_among_them(
+    board: TurnBoard, folder: Path, other: tuple[subprocess.Popen[str], str]
+) -> None:
     for number in range(50):
-        (folder / f"turn-0-{number:016x}").write_text('{"use_s": 5}')
-    assert len(board.read(NOW)) == 16
+        (folder / f"turn-{os.geteuid()}-{number:016x}").write_text('{"use_s": 5}')
+    found = board.read(NOW)
+    assert len(found) == 17
+    assert [each.name for each in found if each.is_alive] == [other[1]]
+
+
+def test_a_stoker_is_found_among_thousands_of_files_of_another_user(
+    board: TurnBoard, folder: Path, other: tuple[subprocess.Popen[str], str]
+) -> None:
+    for number in range(6000):
+        (folder / f"turn-{os.geteuid() + 1}-{number:016x}").touch()
+    readings = (board.read(NOW) for _ in range(6000))
+    assert next(found for found in readings if found)[0].name == other[1]
+    assert board.read(NOW)[0].name == other[1]
+
+
+def test_a_changed_file_is_found_at_once_among_thousands(board: TurnBoard, folder: Path) -> None:
+    for number in range(6000):
+        (folder / f"turn-{os.geteuid() + 1}-{number:016x}").touch()
+    assert board.watch()
+    newcomer = TurnBoard()
+    newcomer.publish(Notice(1.0, NOW, 0, 1, frozenset({"GPU-a"})))
+    assert board.changes().turns
+    assert [each.name for each in board.read(NOW)] == [newcomer.name]
+    newcomer.close(keep=False)
+
+
+KEEP_LOCK = """
+import os, sys
+from stoker.gpus.turn_files import Notice, TurnBoard
+board = TurnBoard()
+board.publish(Notice(60.0, 5000.0, 1, 2, frozenset({"GPU-a"})))
+if os.fork():
+    os._exit(0)
+print(board.name, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_lock_that_only_another_process_keeps_is_no_life_sign(
+    board: TurnBoard, folder: Path
+) -> None:
+    words = [sys.executable, "-c", KEEP_LOCK]
+    with subprocess.Popen(
+        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        path = folder / process.stdout.readline().strip()
+        process.wait()
+        os.utime(path, (time.time() - 60, time.time() - 60))
+        (found,) = board.read(NOW)
+        assert (found.is_alive, found.is_locked) == (False, True)
+        assert found.notice == Notice(60.0, NOW)
+        assert board.inherit(NOW) == 0.0
+        assert process.stdin is not None
+
+
+def test_where_processes_are_hidden_the_time_of_the_file_is_the_life_sign(
+    board: TurnBoard,
+    folder: Path,
+    other: tuple[subprocess.Popen[str], str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("stoker.gpus.turn_files.locking_user", lambda *_file: UNSEEN)
+    assert board.read(NOW)[0].is_alive
+    os.utime(folder / other[1], (time.time() - 60, time.time() - 60))
+    assert not board.read(NOW)[0].is_alive
+
+
+def test_a_stoker_touches_its_file_now_and_then(board: TurnBoard, folder: Path) -> None:
+    assert not board.keep_alive(NOW)
+    board.publish(Notice())
+    os.utime(folder / board.name, (5, 5))
+    assert board.keep_alive(NOW)
+    assert (folder / board.name).stat().st_mtime > 5
+    (folder / board.name).unlink()
+    assert not board.keep_alive(NOW)
+
+
+def test_a_time_that_is_touched_wakes_no_other(board: TurnBoard, folder: Path) -> None:
+    newcomer = TurnBoard()
+    newcomer.publish(Notice())
+    assert board.watch()
+    assert newcomer.keep_alive(NOW)
+    assert select.select([board], [], [], 5.0)[0] == [board]
+    assert not board.changes().turns
+    newcomer.close(keep=False)
+
+
+def test_a_file_that_a_stoker_of_the_own_user_took_for_dead_is_made_again(
+    board: TurnBoard, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heir, lock = TurnBoard(), fcntl.flock
+
+    def inherit_first(fd: int, operation: int) -> None:
+        monkeypatch.undo()
+        monkeypatch.setenv("STOKER_LEASE_DIR", str(folder))
+        heir.inherit(NOW)
+        lock(fd, operation)
+
+    monkeypatch.setattr("fcntl.flock", inherit_first)
+    assert board.publish(Notice(3.0, NOW))
+    assert read_users(NOW)[os.geteuid()].use_s == 3.0
+    heir.close(keep=False)
+
+
+def test_a_notice_that_cannot_be_written_is_reported(board: TurnBoard, folder: Path) -> None:
+    folder.rmdir()
+    assert not board.publish(Notice())
+    folder.mkdir()
+    folder.chmod(0o1777)
+    assert board.publish(Notice())
 
 
 def test_without_a_folder_nothing_happens(folder: Path) -> None:

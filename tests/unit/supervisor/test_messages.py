@@ -143,6 +143,7 @@ VALUES: dict[str, Any] = {
     "gpu_key": "GPU-0",
     "reason": 'no "room" \u00fc',
     "attempt": "2.1",
+    "gathered": ("GPU-1",),
     "key": "1.1",
     "place": "h0/0",
     "errno": 2,
