@@ -16,9 +16,12 @@ import msgspec
 
 from stoker.core.box_rules import Limits
 from stoker.core.turns import Claim, UseTally, format_use, is_its_turn, next_in_line
+from stoker.core.user_reservation import is_credible, spell_time
+from stoker.engine.reserved_gpus import ReservedGpus, Reserver, find_reserver
 from stoker.engine.running_attempt import RunningAttempt
 from stoker.engine.slot_state import ClosedBy, LeaseRequested, SlotState, Unleased
 from stoker.engine.slots import SlotTable
+from stoker.engine.user_reservations import UserReservations
 from stoker.gpus.box_file import BoxFile, local_moment, rules_path
 from stoker.gpus.turn_files import Changes, Notice, OtherStoker
 
@@ -85,7 +88,8 @@ class GpuTurns:
     """Decides which slots of this machine this Stoker leaves to others, and when it may ask for one.
 
     The rules of the box count too: with a share of two, use counts half; some GPUs are for some users only.
-    `push` ends a preemptible job for a user who waits longer than the rules want.
+    `push` ends a preemptible job for a user who waits longer than the rules want. `reserved` knows the GPUs
+    that are not left to other users.
     """
 
     def __init__(
@@ -96,13 +100,18 @@ class GpuTurns:
         notify: Callable[[str], None] = lambda _text: None,
         box_file: BoxFile | None = None,
         wall_clock: Callable[[], float] = time.time,
+        reservations: UserReservations | None = None,
     ) -> None:
         self._slot_table = slot_table
         self._board = board
+        self.uid = board.uid
         self._name_of = name_of
         self._notify = notify
         self._wall_clock = wall_clock
         self.box_file = box_file or BoxFile()
+        self.reserved = ReservedGpus(
+            reservations, lambda: self.box_file.longest_reservation_s(board.uid), wall_clock
+        )
         self.push: Callable[[RunningAttempt, str], None] | None = None
         self._rules_at = 0.0
         self._waiting_since: dict[str, float] = {}  # by the name of a claim
@@ -118,10 +127,11 @@ class GpuTurns:
         self._held: frozenset[str] = frozenset()
         self._lease_changes = 0
         self._holders: Mapping[str, int] = {}
+        self._last_holders: dict[str, int] = {}  # also of GPUs that nobody holds now
         self._counted_at: float | None = None
         self._seen_at = 0.0
         self._look_at = 0.0
-        self._told: tuple[int, int, frozenset[str]] | None = None
+        self._told: Notice | None = None
         self._has_news = True
         self._has_rules = False  # whether they close a slot
         self._lacks_slots = False
@@ -150,33 +160,45 @@ class GpuTurns:
             self._look(now)
         if self._yields:
             self._end_yields(now)
+        self.reserved.review(self._own_states)
         if self._claims:
             self._give_way(now)
 
     def conclude(self, now: float, *, wanted: int | None) -> None:
         """Note a plan, after which so many slots are lacking; None if that is not known."""
-        slots = self._slot_table.index
+        told, reserved = self._told, self.reserved
         self._lacks_slots = wanted != 0
         if self._claims:
             free = self._slot_table.free()
             self._unused = {each for each in free if self._slot_table.states[each].is_idle}
-        elif slots.lease_changes() == self._lease_changes and not (
-            self._is_waiting or (wanted and slots.has_unleased())
-        ):
+        elif not (self._has_changed(wanted) or reserved.is_in_force):
             return  # a user alone on the machine: nothing has changed that others want to know
         self._note_leases(now)
         if wanted is None:
-            wanted = 0 if self._told is None else self._told[1]
-        if self._told is None and not (self._held or wanted):
+            wanted = 0 if told is None else told.wants
+        wanted = max(wanted, reserved.lacking)
+        if told is None and not (self._held or wanted):
             return  # nothing to tell, and there may be no folder yet
         refused = self._refused() if wanted else frozenset()
-        telling = (len(self._held), min(wanted, len(refused)), refused)
-        if telling != self._told:
+        telling = reserved.notice()._replace(
+            holds=len(self._held), wants=min(wanted, len(refused)), gpus=refused
+        )
+        if telling != told:
             self._tell(telling, now)
+
+    def _has_changed(self, wanted: int | None) -> bool:
+        """Whether others may want to know more than this Stoker has told."""
+        slots, told = self._slot_table.index, self._told
+        return (
+            slots.lease_changes() != self._lease_changes
+            or self._is_waiting
+            or bool(wanted and slots.has_unleased())
+            or (told is not None and bool(told.reserves or told.reserved))
+        )
 
     @property
     def _is_waiting(self) -> bool:
-        return self._told is not None and self._told[1] > 0
+        return self._told is not None and self._told.wants > 0
 
     def _note_leases(self, now: float) -> None:
         """Count the use so far if this Stoker has taken or released GPUs."""
@@ -189,7 +211,10 @@ class GpuTurns:
             )
 
     def may_ask(self, state: SlotState, now: float) -> float:
-        """Return when a slot may be asked for: users who have used less and wait come first."""
+        """Return when a slot may be asked for: users who have used less and wait come first.
+
+        The Stokers of one user hand a reserved slot to each other: they ask first, and all others later.
+        """
         if not self._is_own(state):
             return now
         rank = sum(
@@ -197,6 +222,9 @@ class GpuTurns:
             for claim in self._claims
             if not claim.gpus.isdisjoint(state.slot.keys)
         )
+        reserver = self._reserver(state, self._last_holders)
+        if reserver is not None:
+            rank = 0 if reserver.uid == self.uid else rank + 1
         if not rank:
             self._delays.pop(state.slot.index, None)
             return now
@@ -212,7 +240,7 @@ class GpuTurns:
         self._changed_since.remove(slot)
         return 0.0
 
-    def due_at(self) -> float:
+    def due_at(self, now: float) -> float:
         """When the next review is due that no event announces."""
         due = [
             each.released_at + _STAND_BACK_S if each.released_at is not None else _NEVER
@@ -222,7 +250,12 @@ class GpuTurns:
             due.append(self._look_at)
         if self._lacks_slots and (self._has_rules or self.box_file.rules.is_timed):
             due.append(self._rules_at)
-        return min(due, default=_NEVER)
+        due.append(now + self.reserved.due_in_s())
+        if (
+            self.reserved.is_in_force
+        ):  # the rules may cut it; turns that plan nothing do not follow them
+            due.append(self._rules_at if self._rules_at > now else now + _RULES_S)
+        return min(due)
 
     def explain(self, state: SlotState, now: float) -> str | None:
         """Return who comes first at a slot that another holds, for a job that waits; None if nobody waits."""
@@ -242,6 +275,31 @@ class GpuTurns:
         is_next = use_s / self.share_of(holder) > self.use_of(own, now) / self.share_of(own)
         outcome = "your job is next" if is_next else "it is their turn"
         return self._compare(holder, use_s, now, outcome)
+
+    def reserved_by(self, state: SlotState) -> str | None:
+        """Return who has reserved a slot that another Stoker holds, and until when, as its holder tells."""
+        found = self._reserver(state, self._holders)
+        if found is None:
+            return None
+        whom = "you" if found.uid == self.uid else self._name_of(found.uid)
+        return f"is reserved by {whom} until {spell_time(found.end_at, self._wall_clock())}"
+
+    def _reserver(self, state: SlotState, holders: Mapping[str, int]) -> Reserver | None:
+        """Return the user who has reserved a slot that it holds, by what is known of holders."""
+        now = self._wall_clock()
+        return find_reserver(
+            state.slot.keys,
+            self._others,
+            holders,
+            lambda found: is_credible(
+                found.end_at, now, self.box_file.longest_reservation_s(found.uid)
+            ),
+        )
+
+    def limits(self, now: float) -> Limits:
+        """Return what the rules of the box allow this user, as they are now."""
+        self._follow_rules(now)
+        return self._limits()
 
     def share_of(self, uid: int) -> float:
         """Return the share of a user."""
@@ -263,9 +321,10 @@ class GpuTurns:
         """End, and leave the use on record."""
         self._count(now)
         use_s = self._own.of(self._board.uid, now)
+        reserved = self.reserved.notice().reserved  # the supervisor keeps it
         if self._told is not None:
-            self._board.publish(Notice(use_s=use_s, at_s=now))
-        self._board.close(keep=use_s >= 1.0)
+            self._board.publish(Notice(use_s=use_s, at_s=now, reserved=reserved))
+        self._board.close(keep=use_s >= 1.0 or bool(reserved))
 
     def _limits(self) -> Limits:
         return self.box_file.rules.limits_for(self.box_file.person(self._board.uid))
@@ -302,9 +361,7 @@ class GpuTurns:
         most = self._limits().gpus
         if most is None:
             return None
-        own = self._board.uid
-        others = [each for each in self._others if each.uid == own and each.is_alive]
-        return max(0, most - sum(other.notice.holds for other in others))
+        return max(0, most - sum(notice.holds for notice in self._kin().values()))
 
     def _is_own(self, state: SlotState) -> bool:
         return self._slot_table.is_own(state.slot.node)
@@ -335,12 +392,11 @@ class GpuTurns:
         elif self._held and now > before:
             self._own.add(self._board.uid, len(self._held) * (now - before), now)
 
-    def _tell(self, telling: tuple[int, int, frozenset[str]], now: float) -> None:
+    def _tell(self, telling: Notice, now: float) -> None:
         self._told = telling
-        holds, wants, gpus = telling
         self._count(now)
         use_s = self._own.of(self._board.uid, now)
-        self._board.publish(Notice(use_s, now, holds, wants, gpus))
+        self._board.publish(telling._replace(use_s=use_s, at_s=now))
         if not self._board.is_watching and self._board.watch():
             self._has_news = True
 
@@ -351,6 +407,7 @@ class GpuTurns:
         self._others = self._board.read(now)
         if any(other.is_alive for other in self._others) or self._refused():
             self._see(now)
+        self.reserved.see(self._kin())
         own, share = self._board.uid, self.share_of(self._board.uid)
         all_own_s, own_s = self.use_of(own, now) / share, self._own.of(own, now) / share
         waiting: dict[str, list[OtherStoker]] = {}
@@ -365,6 +422,13 @@ class GpuTurns:
         ]
         since = self._waiting_since
         self._waiting_since = {claim.name: since.get(claim.name, now) for claim in self._claims}
+
+    def _kin(self) -> dict[str, Notice]:
+        """The notices of the user's other Stokers, by name."""
+        own = self._board.uid
+        return {
+            each.name: each.notice for each in self._others if each.uid == own and each.is_alive
+        }
 
     def _claim(self, name: str, files: list[OtherStoker], own_s: float, now: float) -> Claim:
         """Sum up the files of one user or, for the own user, one other Stoker."""
@@ -384,6 +448,7 @@ class GpuTurns:
         """Count the GPU time of others that held a GPU both now and at the last look."""
         keys = {key for state in self._own_states() for key in state.slot.keys}
         before, self._holders = self._holders, self._board.holders(keys)
+        self._last_holders.update(self._holders)
         passed_s, self._seen_at = now - self._seen_at, now
         for key, uid in self._holders.items():
             if before.get(key) == uid:
@@ -402,14 +467,18 @@ class GpuTurns:
                 continue
             if state.releasing or (state.current is not None and not self._may_push(state.current)):
                 continue
-            claim = next_in_line(self._claims, state.slot.keys, promised)
+            is_reserved = not self.reserved.until.keys().isdisjoint(state.slot.keys)
+            claims = self._claims
+            if is_reserved:
+                claims = [each for each in claims if each.name in self.reserved.may_use]
+            claim = next_in_line(claims, state.slot.keys, promised)
             if claim is None:
                 continue
             if state.current is not None:
                 self._push_for(claim, state, promised, now)
                 continue
             if index in self._unused:  # it was kept for a job that needs more slots
-                is_due = claim.is_ahead_of(self._board.uid)
+                is_due = is_reserved or claim.is_ahead_of(self._board.uid)
             else:
                 is_due = is_its_turn(claim, state.job_s, promised[claim.name])
             if is_due:

@@ -2,8 +2,8 @@
 
 Each Stoker has one file beside the leases, and holds its flock while it lives. All users can write to the
 folder, so only the owner of a file is believed, and only against this owner: a file can raise its owner's
-use, and name GPUs that its owner waits for. It says nothing about others. Files that are no plain files, too
-large or unreadable do not count.
+use, and name GPUs that its owner waits for, or keeps for a reservation. It says nothing about others. Files
+that are no plain files, too large or unreadable do not count.
 """
 
 from __future__ import annotations
@@ -28,18 +28,25 @@ _MOST_BYTES = 8192
 _MOST_ENTRIES = 4096
 _MOST_FILES_OF_ONE = 16
 _MOST_USE_S = 1e9
+_MOST_TIME_S = 1e11  # of the Unix epoch
 _MOST_GPUS = 256
 _MOST_KEY = 128
 
 
 class Notice(NamedTuple):
-    """What a Stoker tells: its use at a time of the boot clock, how many GPUs it holds, what it waits for."""
+    """What a Stoker tells: its use at a time of the boot clock, how many GPUs it holds, what it waits for.
+
+    `reserves` has the end of each GPU that is reserved in its queue now, and `reserved` the GPUs that it
+    keeps for reservations of its user, with their ends. Ends are seconds of the Unix epoch.
+    """
 
     use_s: float = 0.0
     at_s: float = 0.0
     holds: int = 0
     wants: int = 0
     gpus: frozenset[str] = frozenset()
+    reserves: tuple[int, ...] = ()
+    reserved: Mapping[str, int] = {}
 
     def use_at(self, now: float) -> float:
         """Return its use at a later time, if it has held the same number of GPUs since."""
@@ -48,7 +55,10 @@ class Notice(NamedTuple):
 
 
 class OtherStoker(NamedTuple):
-    """Another Stoker's file: name, owner and what it tells. One that has ended holds and wants nothing."""
+    """Another Stoker's file: name, owner and what it tells. One that has ended holds and wants nothing.
+
+    What it has reserved stays told: its supervisor may keep the GPUs for the next Stoker of its user.
+    """
 
     name: str
     uid: int
@@ -97,18 +107,7 @@ class TurnBoard:
 
     def read(self, now: float) -> list[OtherStoker]:
         """Return the other Stokers of this box, also those of the own user, and those that have ended."""
-        found: list[OtherStoker] = []
-        of_user: dict[int, int] = {}
-        for name in _names():
-            if name == self.name:
-                continue
-            other = _read_file(name, now)
-            if other is None:
-                continue
-            of_user[other.uid] = of_user.get(other.uid, 0) + 1
-            if of_user[other.uid] <= _MOST_FILES_OF_ONE:
-                found.append(other)
-        return found
+        return _read_files((name for name in _names() if name != self.name), now)
 
     def inherit(self, now: float) -> float:
         """Remove the files of the own user's Stokers that have ended; returns the use that they told of."""
@@ -173,22 +172,23 @@ class TurnBoard:
 
 
 class UserNotice(NamedTuple):
-    """What the Stokers of one user tell: their use together, and the GPUs that they wait for."""
+    """What the Stokers of one user tell: their use together, and the GPUs that they wait for or reserve."""
 
-    use_s: float
-    gpus: frozenset[str]
+    use_s: float = 0.0
+    gpus: frozenset[str] = frozenset()
+    reserved: Mapping[str, int] = {}
 
 
 def read_users(now: float) -> dict[int, UserNotice]:
     """Return what the users of this box tell, by uid, for a view."""
     found: dict[int, UserNotice] = {}
-    for name in _names():
-        other = _read_file(name, now)
-        if other is not None:
-            known = found.get(other.uid, UserNotice(0.0, frozenset()))
-            notice = other.notice
-            gpus = notice.gpus if notice.wants else frozenset()
-            found[other.uid] = UserNotice(known.use_s + notice.use_at(now), known.gpus | gpus)
+    for other in _read_files(_names(), now):
+        known, notice = found.get(other.uid, UserNotice()), other.notice
+        found[other.uid] = UserNotice(
+            known.use_s + notice.use_at(now),
+            known.gpus | notice.gpus if notice.wants else known.gpus,
+            {**known.reserved, **notice.reserved},
+        )
     return found
 
 
@@ -206,6 +206,20 @@ def _names() -> list[str]:
     return sorted(names)
 
 
+def _read_files(names: Iterable[str], now: float) -> list[OtherStoker]:
+    """Read turn files, of each user only so many."""
+    found: list[OtherStoker] = []
+    of_user: dict[int, int] = {}
+    for name in names:
+        other = _read_file(name, now)
+        if other is None:
+            continue
+        of_user[other.uid] = of_user.get(other.uid, 0) + 1
+        if of_user[other.uid] <= _MOST_FILES_OF_ONE:
+            found.append(other)
+    return found
+
+
 def _read_file(name: str, now: float) -> OtherStoker | None:
     try:
         fd = open_plain(os.path.join(lease_folders()[0], name), os.O_RDONLY)
@@ -218,7 +232,8 @@ def _read_file(name: str, now: float) -> OtherStoker | None:
         notice = _parse(os.pread(fd, _MOST_BYTES, 0), now)
         if not _is_alive(fd, status.st_uid):
             use_s = decay(notice.use_s, now - notice.at_s)
-            return OtherStoker(name, status.st_uid, is_alive=False, notice=Notice(use_s, now))
+            ended = Notice(use_s, now, reserved=notice.reserved)
+            return OtherStoker(name, status.st_uid, is_alive=False, notice=ended)
         return OtherStoker(name, status.st_uid, is_alive=True, notice=notice)
     except OSError:
         return None
@@ -243,22 +258,28 @@ def _parse(text: bytes, now: float) -> Notice:
     if not isinstance(found, dict):
         return Notice(at_s=now)
     at_s = min(now, max(0.0, _number(found.get("at_s"), now)))
-    gpus = found.get("gpus")
+    gpus, reserves, reserved = (found.get(name) for name in ("gpus", "reserves", "reserved"))
     keys = gpus[:_MOST_GPUS] if isinstance(gpus, list) else []
+    ends = reserves[:_MOST_GPUS] if isinstance(reserves, list) else []
+    kept = [*reserved.items()][:_MOST_GPUS] if isinstance(reserved, dict) else []
     return Notice(
         use_s=_number(found.get("use_s"), 0.0),
         at_s=at_s,
         holds=int(min(_number(found.get("holds"), 0.0), _MOST_GPUS)),
         wants=int(min(_number(found.get("wants"), 0.0), _MOST_GPUS)),
         gpus=frozenset(key for key in keys if isinstance(key, str) and len(key) <= _MOST_KEY),
+        reserves=tuple(int(_number(end, 0.0, _MOST_TIME_S)) for end in ends),
+        reserved={
+            key: int(_number(end, 0.0, _MOST_TIME_S)) for key, end in kept if len(key) <= _MOST_KEY
+        },
     )
 
 
-def _number(found: Any, usual: float) -> float:
+def _number(found: Any, usual: float, most: float = _MOST_USE_S) -> float:
     if isinstance(found, bool) or not isinstance(found, int | float):
         return usual
     try:
         number = float(found)
     except OverflowError:
         return usual
-    return number if math.isfinite(number) and 0.0 <= number <= _MOST_USE_S else usual
+    return number if math.isfinite(number) and 0.0 <= number <= most else usual

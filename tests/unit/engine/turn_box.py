@@ -8,6 +8,8 @@ from pathlib import Path
 
 from stoker.gpus.box_file import BoxFile
 from stoker.gpus.turn_files import Changes, Notice, OtherStoker
+from stoker.service.reserve import end_reservation, read_reservations, reserve
+from stoker.wire import EndReservation, Reserve, UserReservationInfo
 from unit.engine.engine_harness import Harness, slots
 
 
@@ -105,6 +107,23 @@ class Member(Harness):
     def _follow_box(self) -> None:
         assert self.engine.turns is not None
         self.engine.turns.box_file = self._box.file
+
+    def reserve(self, gpus: int, for_s: float, after_s: float = 0.0) -> UserReservationInfo:
+        """Reserve GPUs, from now or later on."""
+        order = Reserve(gpus=gpus, for_s=for_s, begin_at=self.now + after_s)
+        return self.run(reserve(self.context, order))
+
+    def end_reservation(self, number: int) -> UserReservationInfo:
+        """End a reservation."""
+        return self.run(end_reservation(self.context, EndReservation(id=number)))
+
+    def reservations(self) -> list[UserReservationInfo]:
+        """Return what is reserved."""
+        return read_reservations(self.context)
+
+    def holds(self) -> list[str]:
+        """Return the GPUs whose leases it has."""
+        return sorted(self.executor.leased)
 
     def crash(self, *, supervisor_too: bool) -> None:
         """Be killed at this moment, and be succeeded by another daemon; jobs go on."""

@@ -19,7 +19,7 @@ TELL_AND_WAIT = """
 import sys, time
 from stoker.gpus.turn_files import Notice, TurnBoard
 board = TurnBoard()
-board.publish(Notice(60.0, 5000.0, 1, 2, frozenset({"GPU-a"})))
+board.publish(Notice(60.0, 5000.0, 1, 2, frozenset({"GPU-a"}), (7000, 6000), {"GPU-b": 7000}))
 print(board.name, flush=True)
 time.sleep(600)
 """
@@ -58,7 +58,10 @@ def test_what_a_living_stoker_tells_is_read(
     assert found.name == other[1]
     assert found.is_alive
     assert found.uid == os.geteuid()
-    assert found.notice == Notice(60.0, NOW, 1, 2, frozenset({"GPU-a"}))
+    assert found.notice == Notice(
+        60.0, NOW, 1, 2, frozenset({"GPU-a"}), (7000, 6000), {"GPU-b": 7000}
+    )
+    assert read_users(NOW)[os.geteuid()].reserved == {"GPU-b": 7000}
     assert found.notice.use_at(NOW + 10) == pytest.approx(70.0, abs=0.01)
 
 
@@ -69,7 +72,7 @@ def test_who_was_killed_waits_for_nothing_and_its_use_is_inherited(
     other[0].wait()
     (found,) = board.read(NOW)
     assert not found.is_alive
-    assert found.notice == Notice(60.0, NOW)
+    assert found.notice == Notice(60.0, NOW, reserved={"GPU-b": 7000})
     assert board.inherit(NOW) == 60.0
     assert not (folder / other[1]).exists()
     assert board.inherit(NOW) == 0.0
@@ -125,6 +128,9 @@ BAD = {
     "nothing": b"",
     "words": b'{"use_s": "much", "wants": [], "gpus": {"a": 1}, "holds": true}',
     "infinite": b'{"use_s": 1e999, "wants": 1e999, "at_s": NaN, "gpus": [1, null]}',
+    "reserving": b'{"reserves": "all", "reserved": ["GPU-a"]}',
+    "reserving for ever": b'{"reserves": [1e999, "x", null, -5], "reserved": {"GPU-a": 1e12}}',
+    "reserving with a long name": b'{"reserved": {"' + b"x" * 200 + b'": 5}}',
     "negative": b'{"use_s": -5, "wants": -1, "holds": -3, "at_s": -1}',
     "large": b'{"use_s": 1' + b"0" * 400 + b', "wants": 1' + b"0" * 4000 + b"}",
 }
@@ -139,6 +145,8 @@ def test_bad_content_wants_and_uses_nothing(board: TurnBoard, folder: Path, cont
         for found in board.read(NOW):
             assert (found.notice.use_s, found.notice.wants, found.notice.holds) == (0.0, 0, 0)
             assert found.notice.use_at(NOW + 10.0) == 0.0
+            assert not any(found.notice.reserves)
+            assert not any(found.notice.reserved.values())
         for user in read_users(NOW).values():
             assert user.use_s == 0.0
 
@@ -159,6 +167,7 @@ def test_a_flood_of_files_is_read_only_in_part(board: TurnBoard, folder: Path) -
     for number in range(50):
         (folder / f"turn-0-{number:016x}").write_text('{"use_s": 5}')
     assert len(board.read(NOW)) == 16
+    assert read_users(NOW)[0].use_s == 16 * 5
 
 
 def test_without_a_folder_nothing_happens(folder: Path) -> None:
