@@ -1,13 +1,20 @@
 from __future__ import annotations
 
+import contextlib
+import random
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from scale import LONG
 from stoker.core.box_rules import BoxRules, Limits, Reservation
+from stoker.core.slot import Slot
+from stoker.errors import ConflictError
 from stoker.gpus.turn_files import Notice
-from unit.engine.turn_box import Box, Member
+from unit.engine.engine_harness import MakeHarness
+from unit.engine.test_sharing import Machine
+from unit.engine.turn_box import Box, FakeBoard, Member
 
 JOBS = {"ann": 10.0, "bob": 10.0, "run": 10.0}
 
@@ -242,6 +249,68 @@ def test_a_notice_about_gpus_that_another_holds_is_not_believed(
     bob.add("test")
     box.run(1, JOBS)
     assert "reserved" not in bob.why(1)
+
+
+def test_crashes_of_daemons_lose_no_gpu_that_a_reservation_had(box: Box) -> None:
+    dice = random.Random(19)
+    users = {f"user{number}": dice.choice((0.5, 2.0, 5.0)) for number in range(4)}
+    for uid, name in enumerate(users, 402_000):
+        box.add(name, uid).add(*["train"] * 400)
+    checked = 0
+    for _ in range(500 if LONG else 60):
+        before = {
+            name: {each.id for each in member.reservations() if each.held}
+            for name, member in box.members.items()
+        }
+        box.run(dice.uniform(0.1, 3.0), users)
+        for name, member in box.members.items():
+            left = before[name] & {each.id for each in member.reservations()}
+            checked += len(left)
+            assert len(member.holds()) >= len(left), (name, member.reservations())
+        member = dice.choice([*box.members.values()])
+        if dice.random() < 0.4:
+            with contextlib.suppress(ConflictError):
+                member.reserve(1, for_s=dice.uniform(3, 30), after_s=dice.choice((0, 5)))
+        else:
+            member.crash(supervisor_too=False)
+    assert checked > 10
+    assert box.longest_idle_s <= 2.0
+
+
+def test_a_slot_of_several_gpus_is_kept_as_a_whole(make_harness: MakeHarness) -> None:
+    pairs = (Slot(0, ("0", "1"), ("GPU-0", "GPU-1")), Slot(1, ("2", "3"), ("GPU-2", "GPU-3")))
+    board = FakeBoard(Box(Path(), gpus=0), 401001, "ann")
+    harness = make_harness(gpus=pairs, board=board)
+    harness.context.reservations.add(1, harness.now, harness.now + 10)
+    harness.settle()
+    assert harness.executor.leased == {"GPU-0", "GPU-1"}
+    harness.context.reservations.add(2, harness.now, harness.now + 20)
+    harness.settle()
+    assert len(harness.executor.leased) == 4
+    harness.wait(10)
+    assert harness.executor.leased == {"GPU-0", "GPU-1"}
+    harness.wait(10)
+    assert harness.executor.leased == set()
+
+
+def test_a_reserved_gpu_is_kept_when_the_jobs_that_shared_it_have_ended(
+    make_harness: MakeHarness,
+) -> None:
+    board = FakeBoard(Box(Path(), gpus=0), 401001, "ann")
+    harness = make_harness(gpus=1, board=board)
+    Machine(harness)
+    harness.context.reservations.add(1, harness.now, harness.now + 100)
+    harness.add("train", "train", share="auto", gpu_mem_bytes=6 * 2**30)
+    harness.wait(20)
+    assert len(harness.executor.running) == 2
+    harness.end("1.1")
+    harness.end("2.1")
+    assert harness.executor.leased == {"GPU-0"}
+    harness.add("train")
+    assert len(harness.executor.running) == 1
+    harness.end("3.1")
+    harness.wait(80)
+    assert harness.executor.leased == set()
 
 
 def test_without_reservations_a_user_alone_tells_nothing(box: Box, ann: Member) -> None:
