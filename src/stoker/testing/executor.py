@@ -201,6 +201,8 @@ class FakeExecutor:
     def observe(self) -> list[Report]:
         """Return the reports since the last call."""
         self._ignores_client = False
+        if self._reserved:
+            self._keep_needed_leases()  # the time of some may be over
         if self._reports:
             os.eventfd_read(self._wake)
         reports, self._reports = self._reports, []

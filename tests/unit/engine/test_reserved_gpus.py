@@ -109,21 +109,46 @@ def test_the_time_of_a_reservation_counts_as_use(box: Box, ann: Member, bob: Mem
     assert len(bob.executor.running) == 4
 
 
-@pytest.mark.parametrize("supervisor_too", [False, True])
-def test_a_reservation_survives_the_crash_of_its_daemon(
-    box: Box, ann: Member, bob: Member, supervisor_too: bool
+def test_alone_on_the_machine_a_reservation_begins_and_ends_at_its_time(
+    box: Box, ann: Member
+) -> None:
+    ann.reserve(1, for_s=200, after_s=200)
+    box.run(199.95, JOBS)
+    assert ann.holds() == []
+    box.run(0.1, JOBS)
+    assert ann.holds() == ["GPU-0"]
+    box.run(199.9, JOBS)
+    assert ann.holds() == ["GPU-0"]
+    box.run(0.1, JOBS)
+    assert ann.holds() == []
+
+
+def test_a_reservation_keeps_its_gpus_while_its_daemon_is_down(
+    box: Box, ann: Member, bob: Member
+) -> None:
+    ann.reserve(2, for_s=100)
+    bob.add(*["train"] * 200)
+    box.run(1, JOBS)
+    ann.go_down()
+    box.run(50, JOBS)
+    assert ann.holds() == ["GPU-0", "GPU-1"]
+    assert "GPU 0 is reserved by 401001 until" in bob.why(200)
+    ann.come_up()
+    box.run(48, JOBS)
+    assert ann.reservations()[0].held == ["0", "1"]
+    box.run(2, JOBS)
+    assert len(bob.executor.running) == 4
+
+
+def test_a_reservation_whose_supervisor_was_killed_is_asked_for_again(
+    box: Box, ann: Member
 ) -> None:
     ann.reserve(2, for_s=100)
     box.run(1, JOBS)
-    if not supervisor_too:
-        bob.add(*["train"] * 200)
-        box.run(1, JOBS)
-    ann.crash(supervisor_too=supervisor_too)
-    bob.step()
-    bob.step()
-    box.run(60, JOBS)
+    ann.crash(supervisor_too=True)
+    assert ann.holds() == []
+    box.run(1, JOBS)
     assert ann.reservations()[0].held == ["0", "1"]
-    assert len(ann.holds()) == 2
 
 
 def test_a_supervisor_without_a_daemon_keeps_reserved_gpus_until_their_end(
@@ -142,10 +167,9 @@ def test_a_reservation_that_is_over_when_the_daemon_comes_back_holds_nothing(
     box: Box, ann: Member
 ) -> None:
     ann.reserve(2, for_s=10)
-    ann.stop()
-    box.now = ann.now = ann.now + 20
-    ann.executor.lose_client()
-    ann.begin()
+    ann.go_down()
+    box.run(20, JOBS)
+    ann.come_up()
     box.run(1, JOBS)
     assert ann.holds() == []
     assert ann.reservations() == []

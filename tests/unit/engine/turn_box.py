@@ -97,6 +97,7 @@ class Member(Harness):
         self.uid = uid
         self.name = name
         self.used_s = 0.0
+        self.is_down = False
         self.ends: dict[str, float] = {}
         super().__init__(home, gpus=gpus, board=FakeBoard(box, uid, name))
         self.executor.foreign = _Foreign(box, name)
@@ -127,16 +128,34 @@ class Member(Harness):
 
     def crash(self, *, supervisor_too: bool) -> None:
         """Be killed at this moment, and be succeeded by another daemon; jobs go on."""
+        self._leave_board()
+        self.restart(supervisor_too=supervisor_too)
+        self._follow_box()
+
+    def go_down(self) -> None:
+        """Be killed at this moment; `come_up` starts the next daemon."""
+        self._leave_board()
+        self.stop()
+        self.executor.lose_client()
+        self.is_down = True
+
+    def come_up(self) -> None:
+        """Start the next daemon."""
+        self.is_down = False
+        self.begin()
+        self._follow_box()
+
+    def _leave_board(self) -> None:
         assert self.board is not None
         self._box.dead.add(self.board.name)
         self._box.version += 1
         self._crashes += 1
         self.board = FakeBoard(self._box, self.uid, f"{self.name}.{self._crashes}")
-        self.restart(supervisor_too=supervisor_too)
-        self._follow_box()
 
     def step(self) -> bool:
         """Take one turn; whether there may be more to do at once."""
+        if self.is_down:
+            return False
         turns = self.engine.turns
         assert turns is not None
         turns.on_change()
@@ -223,7 +242,7 @@ class Box:
         """Go to the next end of a job, or time that an engine waits for; count use and idle GPUs."""
         moments = [at for member in self.members.values() for at in member.ends.values()]
         for member in self.members.values():
-            patience_s = member.engine.patience_s()
+            patience_s = None if member.is_down else member.engine.patience_s()
             if patience_s is not None:
                 moments.append(self.now + max(patience_s, 0.001))
         then = min([*moments, end])
