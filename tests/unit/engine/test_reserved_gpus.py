@@ -112,15 +112,11 @@ def test_the_time_of_a_reservation_counts_as_use(box: Box, ann: Member, bob: Mem
 def test_alone_on_the_machine_a_reservation_begins_and_ends_at_its_time(
     box: Box, ann: Member
 ) -> None:
-    ann.reserve(1, for_s=200, after_s=200)
-    box.run(199.95, JOBS)
-    assert ann.holds() == []
-    box.run(0.1, JOBS)
-    assert ann.holds() == ["GPU-0"]
-    box.run(199.9, JOBS)
-    assert ann.holds() == ["GPU-0"]
-    box.run(0.1, JOBS)
-    assert ann.holds() == []
+    ann.reserve(1, for_s=200.5, after_s=200)
+    box.run(220, JOBS)
+    assert ann.used_s == pytest.approx(20, abs=0.1)
+    box.run(280, JOBS)
+    assert ann.used_s == pytest.approx(200.5, abs=0.1)
 
 
 def test_a_reservation_keeps_its_gpus_while_its_daemon_is_down(
