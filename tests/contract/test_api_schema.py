@@ -6,7 +6,9 @@ The service is the real one, over an executor without processes: no command is r
 from __future__ import annotations
 
 import base64
+import os
 import socket
+import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -26,8 +28,10 @@ from scale import LONG
 from stoker.api.endpoints import ENDPOINTS
 from stoker.api.openapi import make_document
 from stoker.client.client import Client
-from stoker.wire import Kill, NewJob, NewRun, Pause, Submission
+from stoker.wire import Kill, NewJob, NewRun, Pause, Reserve, Submission
+from stoker.wire.gpus import MAX_RESERVE_S
 from unit.api.api_server import ApiServer
+from unit.engine.turn_box import Box, FakeBoard
 
 if TYPE_CHECKING:
     from stoker.executors.contract import Launch
@@ -43,6 +47,7 @@ WORKER_TASKS = (
     "GET /v1/export",
 )
 ASLEEP = "asleep"
+RESERVATIONS = 20
 KNOWN = "known"  # a project that has a job: others are refused
 # It has no end; tests of its own follow it.
 schema = schemathesis.openapi.from_dict(make_document(ENDPOINTS)).exclude(path="/v1/events")
@@ -91,6 +96,15 @@ def _gpus(number: Any) -> Any:
     return number % 3 if type(number) is int and 0 <= number <= 1024 else number
 
 
+def _for_s(seconds: Any) -> Any:
+    is_allowed = type(seconds) in (int, float) and 0 < seconds <= MAX_RESERVE_S
+    return 3600.0 if is_allowed else seconds
+
+
+def _reservation(number: Any) -> Any:
+    return number % RESERVATIONS + 1 if type(number) is int and 1 <= number <= 2**53 else number
+
+
 def _snapshot(text: Any) -> Any:
     return "abc" if isinstance(text, str) and len(text) <= 4096 else text
 
@@ -135,6 +149,8 @@ SENSIBLE: dict[str, Callable[[Any], Any]] = {
     "command": _command,
     "cwd": _path,
     "env": _env,
+    "for_s": _for_s,
+    "id": _reservation,
     "env_b64": _base64,
     "gpus": _gpus,
     "ids": _ids,
@@ -205,7 +221,9 @@ def api_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
     def end_at_once(_launch: Launch) -> int:
         return 0
 
-    api_server = ApiServer(tmp_path_factory.mktemp("home"), script=end_at_once)
+    home = tmp_path_factory.mktemp("home")
+    board = FakeBoard(Box(home, gpus=0), os.geteuid(), "turn")
+    api_server = ApiServer(home, script=end_at_once, board=board)
     with Client(api_server.home) as client:
         client.pause(Pause(queue=True, project=ASLEEP))
     api_server.add("one", "two", "three")
@@ -214,8 +232,12 @@ def api_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
     job = NewJob(command="true", run=run)
     with Client(api_server.home) as client:
         client.add(Submission(request_id="", jobs=[job], cwd="/tmp", sweep="drafted", gpus=0))
+        for number in range(RESERVATIONS):
+            begin_at = time.time() + 7200.0 * (number + 1)
+            client.reserve(Reserve(gpus=1, for_s=60.0, begin_at=begin_at))
     yield api_server
     api_server.close()
+    board.close(keep=False)
 
 
 class _UnixConnection(urllib3.connection.HTTPConnection):

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from contract.executor_harness import FOREVER, Harness
+from stoker.engine.poll_driver import boot_clock_s
 from stoker.executors.contract import (
     Ended,
     Launch,
@@ -128,6 +129,26 @@ def test_unused_leases_are_released_when_the_client_is_gone(kept: Harness) -> No
     kept.ended("1.1")
     kept.until(lambda: holder("GPU-2") is None)
     assert holder("GPU-3") is None
+
+
+def test_reserved_leases_are_kept_without_a_client_until_their_time(kept: Harness) -> None:
+    kept.executor.reserve({"GPU-0": boot_clock_s() + 600, "GPU-2": boot_clock_s() - 1})
+    kept.reach()
+    kept.reconnect()
+    assert holder("GPU-0") is not None
+    kept.until(lambda: holder("GPU-2") is None)
+    assert holder("GPU-3") is None
+
+    kept.executor.reserve({"GPU-0": boot_clock_s() + 0.3})
+    kept.until(lambda: holder("GPU-0") is None)
+
+
+def test_leases_that_are_no_longer_reserved_are_released_without_a_client(kept: Harness) -> None:
+    kept.executor.reserve({"GPU-0": boot_clock_s() + 600})
+    kept.executor.reserve({})
+    kept.reach()
+    kept.reconnect()
+    assert holder("GPU-0") is None
 
 
 def test_leases_of_an_earlier_clients_job_pass_to_the_client_that_holds_them(kept: Harness) -> None:

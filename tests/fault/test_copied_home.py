@@ -14,7 +14,7 @@ import pytest
 from fault.home import Home, is_alive
 from fault.ledger import CLEAN
 from patience import until
-from stoker.wire import NewJob, Resume
+from stoker.wire import NewJob, Reserve, Resume
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,6 +39,7 @@ def job(home: Home, work: Work, go: Path, tell: Tell) -> int:
     with home.client() as client:
         commands = [NewJob(command=PATIENT.format(go)), NewJob(command="echo second; sleep 0.2")]
         (added,) = client.add(work.submission(commands))
+        client.reserve(Reserve(gpus=1, for_s=3600.0))
     until(lambda: home.state(added.first) == "running", "the first job runs")
     return added.first
 
@@ -79,7 +80,9 @@ def test_a_daemon_on_a_copy_leaves_the_original_alone(
     assert (state, exit_code) == ("lost", None)
     assert reason is not None
     assert home.path in reason
-    with copy.client() as client:
+    with copy.client() as client, home.client() as original:
+        assert client.reservations() == []
+        assert [each.held for each in original.reservations()] == [["0"]]
         client.stop(kill=True)
     until(lambda: copy.daemon() is None, "the copy's daemon has stopped")
 

@@ -110,6 +110,27 @@ def test_the_single_job_of_another_user_comes_before_the_rest_of_a_sweep(
     assert "RECENT USE" in shown
 
 
+def test_reserved_gpus_are_for_their_user_alone_until_the_reservation_ends(
+    account: SecondUser, third_user: SecondUser, members: Callable[[SecondUser], Member]
+) -> None:
+    ann, bob = members(account), members(third_user)
+    assert ann.ok("reserve", "2", "--for", "1h").endswith("; GPU 0, 1\n")
+    bob.ok("add", "true")
+    until(lambda: f"GPU 1 is reserved by {account.name} until" in bob.ok("why", "1"), "bob sees it")
+    assert bob.ok("gpus").count(", reserved until") == 2
+    ann.ok("add", "true")
+    ann.ok("wait", "1")
+    assert bob.states() == {1: "waiting"}
+    ann.ok("reserve", "--end", "1")
+    bob.ok("wait", "1")
+
+    ann.ok("reserve", "2", "--for", "2s")
+    bob.ok("add", "true")
+    bob.ok("wait", "2")
+    until(lambda: ann.ok("reserve").startswith("nothing is reserved"), "it has ended")
+    assert "reserved" not in bob.ok("gpus")
+
+
 def test_bad_turn_files_of_another_user_change_nothing(
     account: SecondUser, members: Callable[[SecondUser], Member], leases: Path
 ) -> None:

@@ -27,6 +27,7 @@ from stoker.service.move import move
 from stoker.service.nodes import change_nodes, read_nodes
 from stoker.service.pause import pause, resume
 from stoker.service.preempt import preempt
+from stoker.service.reserve import end_reservation, read_reservations, reserve
 from stoker.service.retry import retry
 from stoker.service.rm import rm
 from stoker.service.set import set_
@@ -82,6 +83,9 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     _post("/v1/set", set_, wire.Set),
     _get("/v1/gpus", read_gpus, list[wire.GpuInfo], wire.GpusQuery, period_s=1.0),
     _post("/v1/gpus", change_gpus, wire.GpuOrder, wire.GpuChange),
+    _get("/v1/reserve", read_reservations, list[wire.UserReservationInfo], refusals=(409,)),
+    _post("/v1/reserve", reserve, wire.Reserve, wire.UserReservationInfo, refusals=(409,)),
+    _post("/v1/reserve/end", end_reservation, wire.EndReservation, wire.UserReservationInfo),
     _get("/v1/nodes", read_nodes, list[wire.NodeInfo]),
     _post("/v1/nodes", change_nodes, wire.NodeOrder, list[wire.NodeInfo]),
     _get("/v1/history", history, wire.History, wire.JobQuery, refusals=_NAMED, period_s=2.0),

@@ -102,6 +102,7 @@ what runs on one is never touched.
   stoker gpus drain 1                 start nothing more there
   stoker gpus add 1                   use it again, or a new one
   stoker gpus remove 1                have it no longer
+  stoker reserve 2 --for 4h           keep two for yourself, where others take turns
   stoker config gpus.vision 0,1       a project runs on these alone
   stoker add -g 2 python big.py       a job on two GPUs
   stoker add -g 0 python light.py     a job on none

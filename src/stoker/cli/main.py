@@ -41,6 +41,7 @@ VERBS = {
     "daemon": "start, stop or install the process that runs the queue",
     "cluster": "let one queue have the GPUs of several boxes",
     "gpus": "show the GPUs and who uses them; add, drain or remove one",
+    "reserve": "keep GPUs of a shared machine for yourself for some time",
     "box": "set up a machine that several people share; check its rules",
     "web": "open the page that shows and steers the queue in a browser",
     "simulate": "tell how long work would take on other GPUs, or shared",

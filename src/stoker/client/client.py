@@ -247,6 +247,18 @@ class Client:
         """Return the state of every GPU of all machines."""
         return self._get("gpus", list[wire.GpuInfo])
 
+    def reserve(self, order: wire.Reserve) -> wire.UserReservationInfo:
+        """Keep GPUs of this machine for some time."""
+        return self._post("reserve", order, wire.UserReservationInfo)
+
+    def reservations(self) -> list[wire.UserReservationInfo]:
+        """Return the reservations that have not ended."""
+        return self._get("reserve", list[wire.UserReservationInfo])
+
+    def end_reservation(self, order: wire.EndReservation) -> wire.UserReservationInfo:
+        """End a reservation now."""
+        return self._post("reserve/end", order, wire.UserReservationInfo)
+
     def nodes(self) -> list[wire.NodeInfo]:
         """Return every machine of the cluster."""
         return self._get("nodes", list[wire.NodeInfo])

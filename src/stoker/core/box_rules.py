@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
 
-from stoker.core.durations import parse_duration, spell_duration
+from stoker.core.durations import parse_duration, parse_span, spell_duration
 from stoker.errors import UsageError
 
 DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
@@ -54,10 +54,11 @@ class Moment(msgspec.Struct, frozen=True):
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """The most GPUs of a user at once, and the most seconds of a job; None without a limit."""
+    """The most GPUs of a user at once, the most seconds of a job, and of a reservation; None without one."""
 
     gpus: int | None = None
     job_s: float | None = None
+    reserve_s: float | None = None
 
 
 class Reservation(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,6 +113,7 @@ class BoxRules(msgspec.Struct, frozen=True, kw_only=True):
                 return Limits(
                     self.limits.gpus if own.gpus is None else own.gpus,
                     self.limits.job_s if own.job_s is None else own.job_s,
+                    self.limits.reserve_s if own.reserve_s is None else own.reserve_s,
                 )
         return self.limits
 
@@ -142,6 +144,9 @@ def describe_rules(rules: BoxRules) -> list[str]:
             lines.append(f"GPUs of {name} at once: at most {limits.gpus}")
         if limits.job_s is not None:
             lines.append(f"job of {name}: at most {limits.job_s / 3600:g} hours")
+        if limits.reserve_s is not None:
+            most = f"at most {spell_duration(limits.reserve_s)}" if limits.reserve_s else "none"
+            lines.append(f"reservation of {name}: {most}")
     if rules.preemptible_s is not None:
         lines.append(f"a preemptible job makes room after {spell_duration(rules.preemptible_s)}")
     for each in rules.reservations:
@@ -200,7 +205,7 @@ def _read_limits(table: Mapping[str, Any]) -> tuple[Limits, dict[str, Limits], f
         if isinstance(value, dict):
             limits_of[key] = _limits(value, f"limits.{key}")
         elif key == "preemptible":
-            preemptible_s = _duration("limits", key, value)
+            preemptible_s = _duration("limits", key, value, parse_duration)
         else:
             plain[key] = value
     return _limits(plain, "limits"), limits_of, preemptible_s
@@ -208,17 +213,24 @@ def _read_limits(table: Mapping[str, Any]) -> tuple[Limits, dict[str, Limits], f
 
 def _limits(found: Mapping[str, Any], table: str) -> Limits:
     for key in found:
-        if key not in ("gpus", "hours"):
-            raise RuleError(f"there is no limit {key}: use gpus, hours and preemptible", table, key)
+        if key not in ("gpus", "hours", "reserve"):
+            raise RuleError(
+                f"there is no limit {key}: use gpus, hours, reserve and preemptible", table, key
+            )
     gpus, hours = found.get("gpus"), found.get("hours")
     if gpus is not None and (isinstance(gpus, bool) or not isinstance(gpus, int) or gpus < 0):
         raise RuleError(f"gpus = {gpus!r}: write how many GPUs a user may hold", table, "gpus")
-    return Limits(gpus, None if hours is None else 3600.0 * _number(table, "hours", hours))
+    reserve = found.get("reserve")
+    return Limits(
+        gpus,
+        None if hours is None else 3600.0 * _number(table, "hours", hours),
+        None if reserve is None else _duration(table, "reserve", reserve, parse_span),
+    )
 
 
-def _duration(table: str, key: str, value: Any) -> float:
+def _duration(table: str, key: str, value: Any, parse: Callable[[str], float]) -> float:
     try:
-        return parse_duration(str(value))
+        return parse(str(value))
     except UsageError as error:
         raise RuleError(f"{key}: {error}", table, key) from None
 

@@ -88,8 +88,8 @@ def identify(database: Database, home: str) -> Identity:
 def settle_copy(context: QueueContext, identity: Identity) -> None:
     """Make a copied home independent of its original.
 
-    Live attempts belong to the original: the copy records them as lost. Waiting jobs could run in
-    both homes: the copy's queue is paused until a user resumes it.
+    Live attempts belong to the original: the copy records them as lost. So do reservations: the copy
+    forgets them. Waiting jobs could run in both homes: the copy's queue is paused until a user resumes it.
     """
     if identity.original is None:
         return
@@ -98,6 +98,7 @@ def settle_copy(context: QueueContext, identity: Identity) -> None:
     pending = sum(
         context.jobs.count(state) for state in (State.WAITING, State.BLOCKED, State.DELAYED)
     )
+    context.reservations.end(*context.reservations.all)
     with context.database.transaction(durable=True):
         for facts in live:
             context.jobs.end(facts.id, Outcome(event=Event.LOSE, reason=reason))

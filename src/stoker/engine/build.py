@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from stoker.engine.sharing import KindOf, Sharing
     from stoker.engine.suspensions import Suspensions
     from stoker.engine.torch_memory_cap import TorchMemoryCap
+    from stoker.engine.user_reservations import UserReservations
     from stoker.executors.node_reports import NodeReport
 
 
@@ -53,12 +55,14 @@ class EngineParts(msgspec.Struct, frozen=True, kw_only=True):
     listener: EngineListener
     prepare: Prepare
     clock: Callable[[], float]
+    wall_clock: Callable[[], float] = time.time
     rules: EngineRules = EngineRules()
     places: JobPlaces = JobPlaces()
     sharing: Sharing | None = None
     torch_memory_cap: TorchMemoryCap | None = None
     mps: Mps | None = None
     board: Board | None = None  # for turns with other users of this machine
+    reservations: UserReservations | None = None  # of the GPUs of this machine
     pause_queue: Callable[[str], None] | None = None  # on a full disk
     make_preemption: Callable[[Termination, Suspensions | None], Preemption] | None = None
     make_suspensions: Callable[[Termination], Suspensions] | None = None
@@ -94,7 +98,14 @@ class _EngineBuilder:
         self._turns = (
             None
             if parts.board is None
-            else GpuTurns(slot_table, parts.board, name_of, self._notices.tell_once)
+            else GpuTurns(
+                slot_table,
+                parts.board,
+                name_of,
+                self._notices.tell_once,
+                wall_clock=parts.wall_clock,
+                reservations=parts.reservations,
+            )
         )
         self._gpu_leases = GpuLeases(slot_table, executor, self._notices.tell_once, self._turns)
         self._warm_status = WarmStatus(self._notices.tell_once)

@@ -22,6 +22,7 @@ from stoker.engine.hooks import Hooks
 from stoker.engine.nodes import Nodes
 from stoker.engine.queue_ranks import QueueRanks
 from stoker.engine.running_attempt import RunningAttempt
+from stoker.engine.user_reservations import UserReservations
 from stoker.engine.waste_monitor import WasteMonitor
 from stoker.engine.worker_process import WorkerProcesses
 from stoker.store.database import Database
@@ -52,6 +53,7 @@ class QueueContext(msgspec.Struct, kw_only=True, eq=False):
     publisher: Publisher
     pending: PendingJobs
     admission: Admission
+    reservations: UserReservations
     failure_limit: FailureLimit
     hooks: Hooks
     eta: Eta

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING
 
 from stoker.engine.slot_state import LeaseHeld, LeaseRefusal, LeaseRequested, SlotState, Unleased
@@ -31,6 +31,7 @@ class GpuLeases:
         self._executor = executor
         self._tell_once = tell_once
         self._turns = turns
+        self._kept: Mapping[str, float] = {}  # GPUs that the user has reserved, by lease key
 
     def request_all(self, now: float, usable: Collection[int] | None = None) -> None:
         """Request every open slot that is not ours; after a refusal, not before its time.
@@ -38,14 +39,47 @@ class GpuLeases:
         `usable` are the slots that waiting jobs can use; None for all.
         """
         for state in self._slot_table.index.unleased():
-            if usable is not None and state.slot.index not in usable:
-                continue
-            if isinstance(state.lease, Unleased) and now >= state.lease.retry_at and state.is_open:
-                at = now if self._turns is None else self._turns.may_ask(state, now)
-                if at > now:
-                    state.lease = Unleased(state.refusal, at)
-                else:
-                    self.request(state)
+            if usable is None or state.slot.index in usable:
+                self._request_if_due(state, now)
+
+    def _request_if_due(self, state: SlotState, now: float) -> bool:
+        """Request an open slot that is not ours if its time has come; whether that was done."""
+        if not (
+            isinstance(state.lease, Unleased) and now >= state.lease.retry_at and state.is_open
+        ):
+            return False
+        at = now if self._turns is None else self._turns.may_ask(state, now)
+        if at > now:
+            state.lease = Unleased(state.refusal, at)
+            return False
+        self.request(state)
+        return True
+
+    @property
+    def lacks_reserved(self) -> bool:
+        """Whether the user's reservations need GPUs that are not ours."""
+        return self._turns is not None and self._turns.reserved.lacking > 0
+
+    def follow_reservations(self, now: float) -> None:
+        """Request as many GPUs as the user's reservations lack; let the executor keep those they have."""
+        if self._turns is None:
+            return
+        reserved = self._turns.reserved
+        if reserved.kept != self._kept:
+            self._kept = reserved.kept
+            self._executor.reserve({key: now + s for key, s in reserved.left_s().items()})
+        if not reserved.lacking:
+            return
+        own = [each for each in self._slot_table.states if self._slot_table.is_own(each.slot.node)]
+        lacking = reserved.lacking - sum(
+            len(each.slot.keys) for each in own if isinstance(each.lease, LeaseRequested)
+        )
+        wanted = [each for each in own if each.whole_slot is None]
+        for state in sorted(wanted, key=lambda each: each.refusal is not None):
+            if lacking <= 0:
+                return
+            if self._request_if_due(state, now):
+                lacking -= len(state.slot.keys)
 
     def next_retry_at(self) -> float:
         """When a slot that was refused, or left to others, is requested again."""
@@ -114,16 +148,20 @@ class GpuLeases:
                 state.gathered = ()
 
     def release_idle(self) -> None:
-        """Give back all slots without an attempt."""
+        """Give back all slots without an attempt that the user has not reserved."""
+        kept = self._kept.keys()
         for state in self._slot_table.index.idle():
-            self._release(state)
+            if kept.isdisjoint(state.slot.keys):
+                self._release(state)
         for state in self._slot_table.index.gathering():
             self._release_gathered(state)
 
     def release_useless(self, usable: Collection[int]) -> None:
-        """Give back the slots without an attempt that no waiting job can use."""
+        """Give back the slots without an attempt that neither a waiting job nor a reservation can use."""
+        kept = self._kept.keys()
         for state in self._slot_table.index.idle():
-            if state.slot.index not in usable and state.whole_slot is None:
+            is_useless = state.slot.index not in usable and state.whole_slot is None
+            if is_useless and kept.isdisjoint(state.slot.keys):
                 self._release(state)
         for state in self._slot_table.index.gathering():
             if state.slot.index not in usable:

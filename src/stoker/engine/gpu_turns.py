@@ -8,13 +8,16 @@ for what can be believed.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from stoker.core.box_rules import Limits
+from stoker.core.user_reservation import is_credible, spell_time
 from stoker.engine.gpu_users import Board, GpuUsers
 from stoker.engine.gpu_yields import GpuYields
+from stoker.engine.reserved_gpus import ReservedGpus, Reserver, find_reserver
 from stoker.engine.slot_state import ClosedBy, LeaseRequested, SlotState, Unleased
 from stoker.engine.slots import SlotTable
+from stoker.engine.user_reservations import UserReservations
 from stoker.gpus.box_file import BoxFile, local_moment, rules_path
 from stoker.gpus.turn_files import Notice
 
@@ -29,6 +32,7 @@ class GpuTurns:
     """Tells other Stokers what this one uses and wants, and decides when it may ask for a slot.
 
     The rules of the box count too: with a share of two, use counts half; some GPUs are for some users only.
+    `reserved` knows the GPUs that are not left to other users.
     """
 
     def __init__(
@@ -39,14 +43,22 @@ class GpuTurns:
         notify: Callable[[str], None] = lambda _text: None,
         box_file: BoxFile | None = None,
         wall_clock: Callable[[], float] = time.time,
+        reservations: UserReservations | None = None,
     ) -> None:
         self._slot_table = slot_table
         self._board = board
+        self.uid = board.uid
+        self._name_of = name_of
         self._notify = notify
         self._wall_clock = wall_clock
         self.box_file = box_file or BoxFile()
         self.users = GpuUsers(board, name_of, self.share_of)
-        self.yields = GpuYields(slot_table, self.users, lambda: self.box_file.rules.preemptible_s)
+        self.reserved = ReservedGpus(
+            reservations, lambda: self.box_file.longest_reservation_s(board.uid), wall_clock
+        )
+        self.yields = GpuYields(
+            slot_table, self.users, self.reserved, lambda: self.box_file.rules.preemptible_s
+        )
         self._rules_at = 0.0
         self._changed_since: set[int] = set()  # slots that were asked for before a lease changed
         self._delays: dict[int, float] = {}  # by slot: when it may be asked for
@@ -85,6 +97,7 @@ class GpuTurns:
             self._look(now)
         if now >= self._rules_at or (is_look and self._limits().gpus is not None):
             self._follow_rules(now)
+        self.reserved.review(self._slot_table.own_states)
         self.yields.review(now)
 
     def conclude(self, now: float, *, wanted: int | None, needs: int = 1) -> None:
@@ -92,21 +105,30 @@ class GpuTurns:
 
         The first job that waits needs so many slots.
         """
-        slots = self._slot_table.index
         self._lacks_slots = wanted != 0
         self.yields.note_plan()
-        has_news = self.has_claims or self._is_waiting or now >= self._tell_at
-        has_changed = slots.lease_changes() != self._lease_changes
-        if not (has_news or has_changed or (wanted and slots.has_unleased())):
+        has_news = self.has_claims or self.reserved.is_in_force or now >= self._tell_at
+        if not (has_news or self._has_changed(wanted)):
             return  # a user alone on the machine: nothing has changed that others want to know
         self._note_leases(now)
         if wanted is None:
             wanted = 0 if self._told is None else self._told.wants
+        wanted = max(wanted, self.reserved.lacking)
         if self._told is None and not (self._held or wanted):
             return  # nothing to tell, and there may be no folder yet
         telling = self._describe(wanted, needs)
         if telling != self._told or not self._is_told or now >= self._tell_at:
             self._tell(telling, now)
+
+    def _has_changed(self, wanted: int | None) -> bool:
+        """Whether others may want to know more than this Stoker has told."""
+        slots, told = self._slot_table.index, self._told
+        return (
+            slots.lease_changes() != self._lease_changes
+            or self._is_waiting
+            or bool(wanted and slots.has_unleased())
+            or (told is not None and bool(told.reserves or told.reserved))
+        )
 
     @property
     def _is_waiting(self) -> bool:
@@ -124,7 +146,7 @@ class GpuTurns:
         parts = sum(len(state.gathered) for state in self._slot_table.own_states())
         gathers = self.yields.count_kept() + parts if needs > 1 else 0
         self.users.need(needs, gathers)
-        return Notice(
+        return self.reserved.notice()._replace(
             holds=len(self._held),
             wants=min(wanted * width, len(keys)),
             gpus=keys,
@@ -149,10 +171,16 @@ class GpuTurns:
             self.users.hold(len(self._held), now)
 
     def may_ask(self, state: SlotState, now: float) -> float:
-        """Return when a slot may be asked for: users who have used less and wait come first."""
+        """Return when a slot may be asked for: users who have used less and wait come first.
+
+        The Stokers of one user hand a reserved slot to each other: they ask first, and all others later.
+        """
         if not self._is_own(state):
             return now
         rank = len(self.users.ahead(state.slot.keys))
+        reserver = self._reserver(state, self.users.last_holders)
+        if reserver is not None:
+            rank = 0 if reserver.uid == self.uid else rank + 1
         if not rank:
             self._delays.pop(state.slot.index, None)
             return now
@@ -186,13 +214,16 @@ class GpuTurns:
         """How many slots of this machine others held when they were asked for last."""
         return len(self._refused()) if self._slot_table.index.has_unleased() else 0
 
-    def due_at(self) -> float:
+    def due_at(self, now: float) -> float:
         """When the next review is due that no event announces."""
         due = [self._tell_at, *self.yields.due_at()]
         if self.users.claims or self.yields or self._is_waiting:
             due.append(self._look_at)
         if self._lacks_slots and (self._has_rules or self.box_file.rules.is_timed):
             due.append(self._rules_at)
+        due.append(now + self.reserved.due_in_s())
+        if self.reserved.is_in_force:  # the rules may cut it, also in turns that plan nothing
+            due.append(self._rules_at if self._rules_at > now else now + _RULES_S)
         return min(due)
 
     def explain(self, state: SlotState, now: float) -> str | None:
@@ -212,6 +243,31 @@ class GpuTurns:
         outcome = "your job is next" if is_next else "it is their turn"
         return self.users.compare_use(holder, use_s, now, outcome)
 
+    def reserved_by(self, state: SlotState) -> str | None:
+        """Return who has reserved a slot that another Stoker holds, and until when, as its holder tells."""
+        found = self._reserver(state, self.users.holders)
+        if found is None:
+            return None
+        whom = "you" if found.uid == self.uid else self._name_of(found.uid)
+        return f"is reserved by {whom} until {spell_time(found.end_at, self._wall_clock())}"
+
+    def _reserver(self, state: SlotState, holders: Mapping[str, int]) -> Reserver | None:
+        """Return the user who has reserved a slot that it holds, by what is known of holders."""
+        now = self._wall_clock()
+        return find_reserver(
+            state.slot.keys,
+            self.users.others,
+            holders,
+            lambda found: is_credible(
+                found.end_at, now, self.box_file.longest_reservation_s(found.uid)
+            ),
+        )
+
+    def limits(self, now: float) -> Limits:
+        """Return what the rules of the box allow this user, as they are now."""
+        self._follow_rules(now)
+        return self._limits()
+
     def share_of(self, uid: int) -> float:
         """Return the share of a user."""
         return self.box_file.rules.share_of(self.box_file.person(uid))
@@ -223,9 +279,10 @@ class GpuTurns:
     def close(self, now: float) -> None:
         """End, and leave the use on record."""
         use_s = self.users.own_use(now)
+        reserved = self.reserved.notice().reserved  # the supervisor keeps it
         if self._told is not None:
-            self._board.publish(Notice(use_s=use_s, at_s=now))
-        self._board.close(keep=use_s >= 1.0)
+            self._board.publish(Notice(use_s=use_s, at_s=now, reserved=reserved))
+        self._board.close(keep=use_s >= 1.0 or bool(reserved))
 
     def _limits(self) -> Limits:
         return self.box_file.rules.limits_for(self.box_file.person(self._board.uid))
@@ -271,16 +328,12 @@ class GpuTurns:
         most = self._limits().gpus
         if most is None:
             return None
-        board, own = self._board, len(self._held)
-        held = {
-            each.name: each.notice.holds
-            for each in self.users.others
-            if each.uid == board.uid and each.is_alive
-        }
+        own = len(self._held)
+        held = {name: notice.holds for name, notice in self.users.kin().items()}
         surplus = own + sum(held.values()) - most
         if surplus <= 0:
             return own - surplus
-        of_later = sum(holds for name, holds in held.items() if name > board.name)
+        of_later = sum(holds for name, holds in held.items() if name > self._board.name)
         return max(0, own - max(0, surplus - of_later))
 
     def _is_own(self, state: SlotState) -> bool:
@@ -313,6 +366,7 @@ class GpuTurns:
             self._is_told = self._is_told and self._board.keep_alive(now)
         keys = {key for state in self._slot_table.own_states() for key in state.slot.keys}
         self.users.look(now, keys, is_refused=bool(self._refused()))
+        self.reserved.see(self.users.kin())
 
     def _hurry(self) -> None:
         """Ask for refused slots at once: a lease has changed."""

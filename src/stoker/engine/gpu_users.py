@@ -75,6 +75,7 @@ class GpuUsers:
         self.claims: list[Claim] = []
         self.others: list[OtherStoker] = []
         self.holders: Mapping[str, int] = {}
+        self.last_holders: dict[str, int] = {}  # also of GPUs that are free now
         self._name_of = name_of
         self.share_of = share_of
         self._own = UseTally()  # of this Stoker alone
@@ -129,6 +130,14 @@ class GpuUsers:
         if uid == self.board.uid:
             return told + self.own_use(now)
         return max(told, self._seen.of(uid, now))
+
+    def kin(self) -> dict[str, Notice]:
+        """Return the notices of the user's other Stokers, by name."""
+        return {
+            each.name: each.notice
+            for each in self.others
+            if each.uid == self.board.uid and each.is_alive
+        }
 
     def ahead(self, keys: Iterable[str]) -> list[Claim]:
         """Return the claims to any of these GPUs that come before this Stoker, which waits too."""
@@ -206,6 +215,7 @@ class GpuUsers:
         A release is seen at once; only where no change is seen, it may have been long ago.
         """
         before, self.holders = self.holders, self.board.holders(self._keys)
+        self.last_holders.update(self.holders)
         passed_s, self._seen_at = now - self._seen_at, now
         for key, uid in before.items():
             is_sure = self.holders.get(key) == uid or self.board.is_watching

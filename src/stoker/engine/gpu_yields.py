@@ -12,6 +12,7 @@ import msgspec
 
 from stoker.core.turns import Claim, is_its_turn, next_in_line
 from stoker.engine.gpu_users import GpuUsers
+from stoker.engine.reserved_gpus import ReservedGpus
 from stoker.engine.running_attempt import RunningAttempt
 from stoker.engine.slot_state import ClosedBy, SlotState
 from stoker.engine.slots import SlotTable
@@ -33,15 +34,21 @@ class _Yield(msgspec.Struct):
 class GpuYields:
     """Closes held slots for claims whose turn it is, and opens them again.
 
-    `push` ends a preemptible job for a user who has waited for `stay_s()`.
+    `push` ends a preemptible job for a user who has waited for `stay_s()`. GPUs that are `reserved` are left
+    only to the user's other Stokers.
     """
 
     def __init__(
-        self, slot_table: SlotTable, users: GpuUsers, stay_s: Callable[[], float | None]
+        self,
+        slot_table: SlotTable,
+        users: GpuUsers,
+        reserved: ReservedGpus,
+        stay_s: Callable[[], float | None],
     ) -> None:
         self.push: Callable[[RunningAttempt, str], None] | None = None
         self._slot_table = slot_table
         self._users = users
+        self._reserved = reserved
         self._stay_s = stay_s
         self._yields: dict[int, _Yield] = {}  # by slot
         self._taken: dict[
@@ -110,10 +117,16 @@ class GpuYields:
                 continue  # it has just come: the next plan may use it
             if state.releasing or (state.current is not None and not self._may_push(state.current)):
                 continue
-            claim = next_in_line(self._users.claims, state.slot.keys, promised)
+            claim = next_in_line(self._claims_to(state), state.slot.keys, promised)
             if claim is not None and self._is_due(claim, state, promised[claim.name], now):
                 promised[claim.name] += len(state.slot.keys)
                 self._yield_to(claim, state, now)
+
+    def _claims_to(self, state: SlotState) -> list[Claim]:
+        """Return the claims that count for a slot: to a reserved one, those of the own user alone."""
+        if not self._reserved.has(state.slot.keys):
+            return self._users.claims
+        return [each for each in self._users.claims if each.name in self._reserved.may_use]
 
     def _is_due(self, claim: Claim, state: SlotState, promised: int, now: float) -> bool:
         """Whether a claim gets a slot, after so many GPUs that are promised to it already."""
@@ -121,7 +134,7 @@ class GpuYields:
             job_s = now - state.current.begun
             return self._may_push_for(claim, now) and self._is_its_turn(claim, job_s, promised)
         if state.slot.index in self._unused:  # it was kept for a job that needs more slots
-            return self.gets_gathered(claim)
+            return self._reserved.has(state.slot.keys) or self.gets_gathered(claim)
         return self._is_its_turn(claim, self._job_s(state), promised)
 
     def _is_its_turn(self, claim: Claim, job_s: float, promised: int = 0) -> bool:

@@ -137,7 +137,7 @@ class TurnPlanner(msgspec.Struct, kw_only=True, eq=False):
         if may_start and (self._turn_again or self.queue.unfinished):
             return now
         due = min(self.claims_ahead.due_at(), default=_NEVER)
-        if self._lacks_slots:
+        if self._lacks_slots or self.gpu_leases.lacks_reserved:
             due = min(due, self.gpu_leases.next_retry_at())
         sharing = self.gpus.sharing
         if sharing is not None and (review_at := sharing.due_at()) is not None:
@@ -147,7 +147,7 @@ class TurnPlanner(msgspec.Struct, kw_only=True, eq=False):
         if self.suspensions is not None:
             due = min(due, self.suspensions.due_at())
         if self.turns is not None:
-            due = min(due, self.turns.due_at())
+            due = min(due, self.turns.due_at(now))
         delay_s = self.queue.due_s()
         return due if delay_s is None else min(due, now + delay_s)
 
@@ -189,6 +189,7 @@ class TurnPlanner(msgspec.Struct, kw_only=True, eq=False):
             self._slots_short = (
                 1  # no slot is open; one that is over a limit can still be asked for
             )
+        self.gpu_leases.follow_reservations(now)
         return slots_wanted > 0
 
     def _keep_queue_order(

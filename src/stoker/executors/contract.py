@@ -264,6 +264,12 @@ class Executor(Protocol):
     def release(self, slot: int, gpu_keys: Sequence[str]) -> None:
         """Give GPUs of a slot back; answered by Released."""
 
+    def reserve(self, leases: Mapping[str, float]) -> None:
+        """Keep these leases until their times of the boot clock when the client is gone.
+
+        Replaces the leases of the call before. Only an executor that outlives its client can do it.
+        """
+
     def offer(self, slots: Sequence[Slot]) -> None:
         """Let these slots, and no others, take attempts launched ahead when they become vacant."""
 

@@ -122,6 +122,9 @@ class ForegroundExecutor:
         """Give leases back."""
         self._by_slot[slot].send(messages.ReleaseSlot(slot, list(gpu_keys)))
 
+    def reserve(self, leases: Mapping[str, float]) -> None:
+        """Do nothing: the supervisors end with this process."""
+
     def launch(self, launches: Sequence[Launch]) -> None:
         """Send all starts in one write to each supervisor."""
         starts: dict[SupervisorConnection, list[Order]] = {}

@@ -123,6 +123,10 @@ class MultiNodeExecutor:
         """Give leases back to the node."""
         self._at(self._slots[slot].node).release(slot, gpu_keys)
 
+    def reserve(self, leases: Mapping[str, float]) -> None:
+        """Let this machine's supervisor keep leases; GPUs of other nodes are not reserved."""
+        self.own.reserve(leases)
+
     def offer(self, slots: Sequence[Slot]) -> None:
         """Offer slots of this machine; attempts are launched ahead on this machine alone."""
         self.own.offer(slots)

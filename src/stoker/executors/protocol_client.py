@@ -50,6 +50,10 @@ class ProtocolClient:
         """Give leases back."""
         self._send(messages.ReleaseSlot(slot, list(gpu_keys)))
 
+    def reserve(self, leases: Mapping[str, float]) -> None:
+        """Let the supervisor keep leases when this client is gone."""
+        self._send(messages.ReserveLeases(dict(leases)))
+
     def launch(self, launches: Sequence[Launch]) -> None:
         """Send all starts in one write, with the contexts and places they need."""
         orders: list[Order] = []

@@ -17,6 +17,7 @@ import time
 
 from stoker.accounts import name_of
 from stoker.core.box_rules import BoxRules, Moment, Person, RuleError, parse_rules
+from stoker.core.user_reservation import DEFAULT_LONGEST_S
 
 if sys.version_info >= (3, 11):
     import tomllib as toml
@@ -67,6 +68,11 @@ class BoxFile:
         if known is None:
             known = self._people[uid] = find_person(uid)
         return known
+
+    def longest_reservation_s(self, uid: int) -> float:
+        """Return how long a user may reserve GPUs."""
+        rule = self.rules.limits_for(self.person(uid)).reserve_s
+        return DEFAULT_LONGEST_S if rule is None else rule
 
 
 def rules_path() -> str:

@@ -2,8 +2,8 @@
 
 Each Stoker has one file beside the leases, and holds its flock while it lives. All users can write to the
 folder, so only the owner of a file is believed, and only against this owner: a file can raise its owner's
-use, and name GPUs that its owner waits for. It says nothing about others. Files that are no plain files, too
-large, unreadable, or named after another user than their owner do not count.
+use, and name GPUs that its owner waits for, or keeps for a reservation. It says nothing about others. Files
+that are no plain files, too large, unreadable, or named after another user than their owner do not count.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ _FRESH_S = 20.0
 _LONG_LOOK_S = 0.01
 _REST = 4.0
 _MOST_USE_S = 1e9
+_MOST_TIME_S = 1e11  # of the Unix epoch
 _MOST_GPUS = 256
 _MOST_KEY = 128
 
@@ -47,6 +48,8 @@ class Notice(NamedTuple):
 
     Its first job needs `needs` GPUs; `gathers` are held for it and not in use. With `is_limited`, the rules
     allow its user no more GPUs: it waits for those of the user's other Stokers.
+    `reserves` has the end of each GPU that is reserved in its queue now, and `reserved` the GPUs that it
+    keeps for reservations of its user, with their ends. Ends are seconds of the Unix epoch.
     """
 
     use_s: float = 0.0
@@ -57,6 +60,8 @@ class Notice(NamedTuple):
     needs: int = 1
     gathers: int = 0
     is_limited: bool = False
+    reserves: tuple[int, ...] = ()
+    reserved: Mapping[str, int] = {}
 
     def use_at(self, now: float) -> float:
         """Return its use at a later time, if it has held the same number of GPUs since."""
@@ -65,7 +70,10 @@ class Notice(NamedTuple):
 
 
 class OtherStoker(NamedTuple):
-    """Another Stoker's file: name, owner and what it tells. One that has ended holds and wants nothing."""
+    """Another Stoker's file: name, owner and what it tells. One that has ended holds and wants nothing.
+
+    What it has reserved stays told: its supervisor may keep the GPUs for the next Stoker of its user.
+    """
 
     name: str
     uid: int
@@ -290,20 +298,23 @@ class _TurnFolder:
 
 
 class UserNotice(NamedTuple):
-    """What the Stokers of one user tell: their use together, and the GPUs that they wait for."""
+    """What the Stokers of one user tell: their use together, and the GPUs that they wait for or reserve."""
 
-    use_s: float
-    gpus: frozenset[str]
+    use_s: float = 0.0
+    gpus: frozenset[str] = frozenset()
+    reserved: Mapping[str, int] = {}
 
 
 def read_users(now: float) -> dict[int, UserNotice]:
     """Return what the users of this box tell, by uid, for a view."""
     found: dict[int, UserNotice] = {}
     for other in _TurnFolder("").read_all(now):
-        known = found.get(other.uid, UserNotice(0.0, frozenset()))
-        notice = other.notice
-        gpus = notice.gpus if notice.wants else frozenset()
-        found[other.uid] = UserNotice(known.use_s + notice.use_at(now), known.gpus | gpus)
+        known, notice = found.get(other.uid, UserNotice()), other.notice
+        found[other.uid] = UserNotice(
+            known.use_s + notice.use_at(now),
+            known.gpus | notice.gpus if notice.wants else known.gpus,
+            {**known.reserved, **notice.reserved},
+        )
     return found
 
 
@@ -332,7 +343,8 @@ def _read_file(name: str, locks: Mapping[tuple[int, int], int], now: float) -> O
         notice = _parse(os.pread(fd, _MOST_BYTES, 0), now)
         is_locked, is_alive = _find_life(fd, status, locks)
         if not is_alive:
-            notice = Notice(decay(notice.use_s, now - notice.at_s), now)
+            use_s = decay(notice.use_s, now - notice.at_s)
+            notice = Notice(use_s, now, reserved=notice.reserved)
         return OtherStoker(
             name, status.st_uid, is_alive=is_alive, notice=notice, is_locked=is_locked
         )
@@ -367,8 +379,10 @@ def _parse(text: bytes, now: float) -> Notice:
     if not isinstance(found, dict):
         return Notice(at_s=now)
     at_s = min(now, max(0.0, _number(found.get("at_s"), now)))
-    gpus = found.get("gpus")
+    gpus, reserves, reserved = (found.get(name) for name in ("gpus", "reserves", "reserved"))
     keys = gpus[:_MOST_GPUS] if isinstance(gpus, list) else []
+    ends = reserves[:_MOST_GPUS] if isinstance(reserves, list) else []
+    kept = [*reserved.items()][:_MOST_GPUS] if isinstance(reserved, dict) else []
     return Notice(
         use_s=_number(found.get("use_s"), 0.0),
         at_s=at_s,
@@ -378,14 +392,18 @@ def _parse(text: bytes, now: float) -> Notice:
         needs=max(1, int(min(_number(found.get("needs"), 1.0), _MOST_GPUS))),
         gathers=int(min(_number(found.get("gathers"), 0.0), _MOST_GPUS)),
         is_limited=found.get("is_limited") is True,
+        reserves=tuple(int(_number(end, 0.0, _MOST_TIME_S)) for end in ends),
+        reserved={
+            key: int(_number(end, 0.0, _MOST_TIME_S)) for key, end in kept if len(key) <= _MOST_KEY
+        },
     )
 
 
-def _number(found: Any, usual: float) -> float:
+def _number(found: Any, usual: float, most: float = _MOST_USE_S) -> float:
     if isinstance(found, bool) or not isinstance(found, int | float):
         return usual
     try:
         number = float(found)
     except OverflowError:
         return usual
-    return number if math.isfinite(number) and 0.0 <= number <= _MOST_USE_S else usual
+    return number if math.isfinite(number) and 0.0 <= number <= most else usual

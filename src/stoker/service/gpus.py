@@ -17,7 +17,7 @@ from stoker.engine.gpu_features import GpuSource
 from stoker.engine.slot_state import DRAINED, REMOVED, ClosedBy, SlotState
 from stoker.errors import ConflictError, NotFoundError
 from stoker.failpoints import reach
-from stoker.service.status import is_shown, why_closed
+from stoker.service.status import is_shown, reserved_until, why_closed
 from stoker.wire import GpuChange, GpuEvent, GpuInfo, GpuOrder, GpusQuery, History
 
 _SHOWN = 24
@@ -157,7 +157,7 @@ def _unseen(context: QueueContext, slot_state: SlotState) -> GpuInfo:
 def _in_queue(context: QueueContext, slot_states: list[SlotState]) -> dict[str, Any]:
     """Return what the queue does on a GPU; several slots may contain it."""
     if not slot_states:
-        return {"slot": None, "jobs": [], "closed": None, "drained": None}
+        return {"slot": None, "jobs": [], "closed": None, "drained": None, "reserved_until": None}
     tenants = [
         each
         for slot_state in slot_states
@@ -168,6 +168,7 @@ def _in_queue(context: QueueContext, slot_states: list[SlotState]) -> dict[str, 
         "jobs": sorted({each.attempt.job for each in tenants}),
         "closed": why_closed(slot_states[0]),
         "drained": slot_states[0].drained,
+        "reserved_until": reserved_until(context, slot_states[0]),
     }
 
 

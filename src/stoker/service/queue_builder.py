@@ -39,6 +39,7 @@ from stoker.engine.suspend_helper import SuspendHelper
 from stoker.engine.suspensions import Helper, SuspensionParts, Suspensions
 from stoker.engine.termination import Termination
 from stoker.engine.torch_memory_cap import TorchMemoryCap
+from stoker.engine.user_reservations import UserReservations
 from stoker.engine.waste_monitor import WasteMonitor
 from stoker.engine.worker_process import WorkerProcesses
 from stoker.executors.contract import Executor
@@ -60,6 +61,7 @@ class QueueSources(msgspec.Struct, frozen=True, kw_only=True):
     executor: Executor  # it outlives the queue
     slots: tuple[Slot, ...]
     clock: Callable[[], float]
+    wall_clock: Callable[[], float] = time.time  # of reservations
     head: str = ""
     nodes: Iterable[NodeFacts] = ()  # those known from before
     board: Board | None = None  # for turns with other users of this machine
@@ -82,6 +84,7 @@ class _QueueBuilder:
         for facts in sources.nodes:
             self.slot_table.update_node(facts)
         self.admission = Admission(sources.database, self.slot_table)
+        self.reservations = UserReservations(sources.database)
         self.pending = PendingJobs(self.jobs)
         self.sharing = Sharing(
             self.slot_table,
@@ -115,12 +118,14 @@ class _QueueBuilder:
                 listener=self.publisher,
                 prepare=sources.prepare or specs.prepare,
                 clock=sources.clock,
+                wall_clock=sources.wall_clock,
                 rules=EngineRules(outlived=True),
                 places=JobPlaces(self._folder_of, self._allowed_of),
                 sharing=self.sharing,
                 torch_memory_cap=TorchMemoryCap(specs.surroundings),
                 mps=self._find_mps(),
                 board=sources.board,
+                reservations=self.reservations,
                 pause_queue=self._pause_queue,
                 make_preemption=lambda termination, suspensions: Preemption(
                     self.slot_table,
@@ -188,6 +193,7 @@ class _QueueBuilder:
         self.pending.load()
         self.admission.load()
         self.sharing.load()
+        self.reservations.load()
 
 
 def assemble(
@@ -213,6 +219,7 @@ def assemble(
         publisher=publisher,
         pending=queue.pending,
         admission=admission,
+        reservations=queue.reservations,
         failure_limit=FailureLimit(admission, publisher.on_notice, engine.revoke_followers),
         hooks=Hooks(sources.config, publisher.on_notice),
         eta=Eta(sources.database, queue.jobs, queue.slot_table, forecast),

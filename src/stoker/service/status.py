@@ -35,6 +35,7 @@ def status(context: QueueContext) -> Status:
                 held=slot_state.is_held,
                 paused=slot_state.current is not None and slot_state.current.is_paused,
                 shared=_shared(context, slot_state),
+                reserved_until=reserved_until(context, slot_state),
             )
             for slot_state in context.engine.slot_table.states
             if slot_state.whole_slot is None and is_shown(slot_state)
@@ -76,6 +77,13 @@ def _shared(context: QueueContext, slot_state: SlotState) -> Shared | None:
         capped=sum(tenant.capped for tenant in gpu.tenants),
         kept_for=sharing.kept.get(gpu.key),
     )
+
+
+def reserved_until(context: QueueContext, slot_state: SlotState) -> float | None:
+    """Return until when a slot is kept for a reservation of the queue's user; None if it is not."""
+    turns = context.engine.turns
+    kept = {} if turns is None else turns.reserved.kept
+    return max((kept[key] for key in slot_state.slot.keys if key in kept), default=None)
 
 
 def is_shown(slot_state: SlotState) -> bool:

@@ -181,20 +181,22 @@ def _view(
         else _unfit(context, facts, slot_state) or _too_small(context, facts, slot_state),
         drained=slot_state.drained,
         closed=slot_state.fault,
-        waits_for=_waits_for(context, slot_state, now),
+        waits_for=describe_holder(context, slot_state, now),
         occupant=None if slot_state.current is None else _occupant(slot_state.current, now),
         kept_for=reserved.get(slot_state.slot.index),
         shared=_shared(context, facts, slot_state),
     )
 
 
-def _waits_for(context: QueueContext, slot_state: SlotState, now: float) -> str | None:
-    """Return who holds a GPU, and whose turn is next there."""
-    if slot_state.refusal is None:
+def describe_holder(context: QueueContext, slot_state: SlotState, now: float) -> str | None:
+    """Return who holds or has reserved a GPU, and whose turn is next there; None if it was not refused."""
+    turns, refusal = context.engine.turns, slot_state.refusal
+    if refusal is None:
         return None
-    turns = context.engine.turns
+    if turns is not None and (reserved := turns.reserved_by(slot_state)) is not None:
+        return reserved
     turn = None if turns is None else turns.explain(slot_state, now)
-    reason = slot_state.refusal.reason
+    reason = refusal.reason
     return reason if turn is None else f"{reason} ({turn})"
 
 

@@ -44,7 +44,8 @@ class DaemonSupervisor(RememberingSupervisor):
     """Serves clients one after another.
 
     `claimed` are the GPUs that the client holds, `detached` those that the attempts of earlier clients need,
-    and `disowned` the attempts that the client does not know.
+    and `disowned` the attempts that the client does not know. `reserved` are the GPUs that are kept until a
+    time of the boot clock, also when the client is gone.
     """
 
     def __init__(self, name: str, boot: str, lease_file: LeaseFile | None = None) -> None:
@@ -52,6 +53,7 @@ class DaemonSupervisor(RememberingSupervisor):
         self.claimed: set[str] = set()
         self.detached: dict[str, list[str]] = {}
         self.disowned: set[str] = set()
+        self.reserved: dict[str, float] = {}
         self.listener: socket.socket | None = None
         self.client = ClientState.EXPECTED
         self.client_fd = -1
@@ -64,6 +66,7 @@ class DaemonSupervisor(RememberingSupervisor):
             messages.StopSupervisor: self.on_stop,
             messages.CutAttempt: lambda order: self.cut(order.key, order.reason),
             messages.Disown: self.on_disown,
+            messages.ReserveLeases: self.on_reserve,
         }
 
     def serve(self, listener: socket.socket) -> None:
@@ -106,6 +109,8 @@ class DaemonSupervisor(RememberingSupervisor):
         left_s = self.left_s()
         if left_s is not None:
             timeout_s = min(timeout_s, left_s)
+        if self.reserved:
+            timeout_s = max(0.0, min(timeout_s, min(self.reserved.values()) - boot_clock_s()))
         if self.client is ClientState.EXPECTED:
             return max(0.0, min(timeout_s, self.expect_until - time.monotonic()))
         return timeout_s
@@ -115,8 +120,10 @@ class DaemonSupervisor(RememberingSupervisor):
         return not (self.pids or self.pending_kills or self.orphan_watch) and self.is_done()
 
     def is_unneeded(self) -> bool:
-        """Whether there is no client and no job, and everything is in the journal."""
+        """Whether there is no client, no job and no reserved GPU, and everything is in the journal."""
         if self.client is ClientState.CONNECTED or self.pids or not self.journal.is_written:
+            return False
+        if self.reserved.keys() & self.leases.held.keys():
             return False
         if self.client is ClientState.EXPECTED and time.monotonic() < self.expect_until:
             return False
@@ -196,8 +203,23 @@ class DaemonSupervisor(RememberingSupervisor):
 
     def release_unused(self) -> None:
         """Release the leases that neither the client nor a job of an earlier client needs."""
-        used = self.claimed.union(*self.detached.values())
+        used = self.claimed.union(self.reserved, *self.detached.values())
         self.leases.release(self.leases.held.keys() - used)
+
+    def do_due_work(self) -> None:
+        """Record ends, and release GPUs whose reservation has ended."""
+        super().do_due_work()
+        if self.reserved:
+            now = boot_clock_s()
+            left = {key: until for key, until in self.reserved.items() if until > now}
+            if len(left) < len(self.reserved):
+                self.reserved = left
+                self.release_unused()
+
+    def on_reserve(self, order: messages.ReserveLeases) -> None:
+        """Keep these leases when the client is gone, and no longer those of the order before."""
+        self.reserved = order.until_s
+        self.release_unused()
 
     def on_sync(self, _order: messages.Sync) -> None:
         """Begin with a new client: report every attempt on record."""
@@ -309,6 +331,11 @@ class DaemonSupervisor(RememberingSupervisor):
         super().end(attempt, ending)
         if self.detached.pop(attempt.key, None):
             self.release_unused()
+
+
+def boot_clock_s() -> float:
+    """Return the time of the boot clock, which includes suspended time."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def main() -> None:

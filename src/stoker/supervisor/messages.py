@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-PROTOCOL = 1
+PROTOCOL = 2
 """Version of the protocol; increases with each change that the other side would not understand."""
 
 
@@ -49,6 +49,12 @@ class ReleaseSlot(NamedTuple):
 
     number: int
     keys: Sequence[str]
+
+
+class ReserveLeases(NamedTuple):
+    """Keep these leases until their times of the boot clock when the client is gone, and no other leases."""
+
+    until_s: dict[str, float]
 
 
 class StartAttempt(NamedTuple):
@@ -166,6 +172,7 @@ Order = (
     | DefineSlot
     | HoldSlot
     | ReleaseSlot
+    | ReserveLeases
     | StartAttempt
     | OfferSlots
     | StartAhead
@@ -187,6 +194,7 @@ ORDERS: Mapping[str, type[Order]] = {
     "place": DefineSlot,
     "hold": HoldSlot,
     "release": ReleaseSlot,
+    "reserve": ReserveLeases,
     "start": StartAttempt,
     "offer": OfferSlots,
     "ahead": StartAhead,

@@ -28,6 +28,7 @@ class EnvironmentQueryExecutor:
         self.hold = executor.hold
         self.offer = executor.offer
         self.release = executor.release
+        self.reserve = executor.reserve
         self.acknowledge = executor.acknowledge
         self.move = executor.move
         self.signal = executor.signal

@@ -72,6 +72,7 @@ class FakeExecutor:
         self._detached: dict[str, set[str]] = {}
         self._claimed: set[str] = set()
         self._gathered: dict[int, tuple[str, ...]] = {}  # of slots that are not complete
+        self._reserved: dict[str, float] = {}
         self._inherited: set[str] = set()
         self._waiting: list[Launch] = []
         self._ahead: list[Launch] = []  # launched ahead of a free slot
@@ -189,6 +190,12 @@ class FakeExecutor:
         self._keep_needed_leases()
         self._send(Released(slot))
 
+    def reserve(self, leases: Mapping[str, float]) -> None:
+        """Keep leases when the client is gone."""
+        if not self._ignores_client:
+            self._reserved = dict(leases)
+            self._keep_needed_leases()
+
     def offer(self, slots: Sequence[Slot]) -> None:
         """Let these slots start attempts that are launched ahead."""
         if not self._ignores_client:
@@ -211,6 +218,8 @@ class FakeExecutor:
     def observe(self) -> list[Report]:
         """Return the reports since the last call."""
         self._ignores_client = False
+        if self._reserved:
+            self._keep_needed_leases()  # the time of some may be over
         if self._reports:
             os.eventfd_read(self._wake)
         reports, self._reports = self._reports, []
@@ -279,6 +288,7 @@ class FakeExecutor:
             self._detached.setdefault(key, self._keys_of(launch))
         self._claimed.clear()
         self._gathered.clear()
+        self._reserved = {} if fresh else self._reserved
         self._inherited |= set().union(*self._detached.values()) if fresh else set()
         self._keep_needed_leases()
         self._waiting.clear()
@@ -293,6 +303,7 @@ class FakeExecutor:
     def _keep_needed_leases(self) -> None:
         in_use = set().union(*self._detached.values())
         self._inherited &= in_use
+        in_use |= {key for key, until in self._reserved.items() if until > self._clock()}
         self.leased &= self._claimed | in_use
 
     def _keys_of(self, launch: Launch) -> set[str]:

@@ -32,6 +32,7 @@ class SlotInfo(msgspec.Struct, frozen=True, kw_only=True):
     drained: str | None = None
     paused: bool = False
     shared: Shared | None = None
+    reserved_until: float | None = None  # by the queue's user
 
 
 class WarmWorker(msgspec.Struct, frozen=True, kw_only=True):

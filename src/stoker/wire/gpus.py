@@ -7,6 +7,9 @@ from typing import Annotated, Literal
 import msgspec
 
 from stoker.core.usage import Foreigner, GpuUse, JobUse
+from stoker.wire.values import MAX_GPUS, MAX_POSITION, UnixTime
+
+MAX_RESERVE_S = 366 * 86_400.0
 
 
 class GpusQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -28,6 +31,36 @@ class GpuChange(msgspec.Struct, frozen=True, kw_only=True):
     slots: list[str]
     jobs: list[int] = []
     notice: str | None = None
+
+
+class Reserve(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Keep so many GPUs of this machine for so long, from now or from a later time on."""
+
+    gpus: Annotated[int, msgspec.Meta(ge=1, le=MAX_GPUS)]
+    for_s: Annotated[float, msgspec.Meta(gt=0, le=MAX_RESERVE_S)]
+    begin_at: UnixTime | None = None
+
+
+class EndReservation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """End a reservation now, or forget one that has not begun."""
+
+    id: Annotated[int, msgspec.Meta(ge=1, le=MAX_POSITION)]
+
+
+class UserReservationInfo(msgspec.Struct, kw_only=True):
+    """A reservation of this queue's user: when it begins and ends, and which GPUs it has (`held`).
+
+    `elsewhere` counts GPUs in use by other Stokers of the user. `waits_for` says why it has less than
+    `gpus`; None if it has all, or has not begun.
+    """
+
+    id: int
+    gpus: int
+    begin_at: float
+    end_at: float
+    held: list[str] = []
+    elsewhere: int = 0
+    waits_for: str | None = None
 
 
 class History(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,6 +88,7 @@ class GpuInfo(msgspec.Struct, frozen=True, kw_only=True):
     closed: str | None
     drained: str | None
     users: list[Foreigner]
+    reserved_until: float | None = None  # by the queue's user
     history: History
 
 

@@ -20,6 +20,7 @@ from stoker.core.job import Attempt
 from stoker.core.slot import Slot
 from stoker.engine.attempt_starts import LaunchSpec
 from stoker.engine.config import Config
+from stoker.engine.gpu_users import Board
 from stoker.engine.launch_spec import log_path
 from stoker.engine.queue import QueueEntry
 from stoker.executors.contract import Launch
@@ -42,10 +43,12 @@ class ApiServer:
         home: Path,
         script: Callable[[Launch], int | None] = run_until_ended,
         connection: type[ServerConnection] = ServerConnection,
+        board: Board | None = None,
     ) -> None:
         self.home = str(home)
         self._script = script
         self._connection = connection
+        self._board = board
         self._ready: Future[None] = Future()
         self._thread = threading.Thread(target=self._live, daemon=True)
         self._thread.start()
@@ -125,6 +128,7 @@ class ApiServer:
             config=Config(database),
             executor=self.executor,
             slots=tuple(Slot(n, (str(n),), (f"uuid{n}",)) for n in range(2)),
+            board=self._board,
             clock=time.monotonic,
             prepare=prepare,
         )

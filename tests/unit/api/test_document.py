@@ -80,6 +80,8 @@ def test_every_verb_has_its_own_path() -> None:
         "move",
         "set",
         "gpus",
+        "reserve",
+        "reserve/end",
         "nodes",
         "wait",
         "sweep",

@@ -30,11 +30,19 @@ def test_a_users_own_share_comes_before_that_of_its_groups() -> None:
 
 
 def test_limits_of_a_group_replace_those_of_all() -> None:
-    limits = {"gpus": 4, "hours": 48, "preemptible": "10m", "@students": {"gpus": 2}}
+    students = {"gpus": 2, "reserve": "30m"}
+    limits = {"gpus": 4, "hours": 48, "reserve": "8h", "preemptible": "10m", "@students": students}
     rules = parse_rules({"limits": limits})
-    assert rules.limits_for(ANN) == Limits(4, 48 * 3600.0)
-    assert rules.limits_for(BOB) == Limits(2, 48 * 3600.0)
+    assert rules.limits_for(ANN) == Limits(4, 48 * 3600.0, 8 * 3600.0)
+    assert rules.limits_for(BOB) == Limits(2, 48 * 3600.0, 1800.0)
     assert rules.preemptible_s == 600.0
+
+
+@pytest.mark.parametrize(("text", "expected_s"), [("8h", 28800.0), ("0", 0.0), (0, 0.0)])
+def test_reservations_of_users_can_be_limited_and_forbidden(
+    text: object, expected_s: float
+) -> None:
+    assert parse_rules({"limits": {"reserve": text}}).limits.reserve_s == expected_s
 
 
 def test_a_weekly_reservation_begins_and_ends() -> None:
@@ -71,6 +79,8 @@ def test_a_reservation_of_one_day_and_of_days_over_the_weekend() -> None:
         ({"shares": {"ann": 0}}, "ann = 0: write a number above 0", "ann"),
         ({"limits": {"gpus": "all"}}, "gpus = 'all': write how many GPUs", "gpus"),
         ({"limits": {"hour": 3}}, "there is no limit hour", "hour"),
+        ({"limits": {"reserve": 8}}, "reserve: '8' has no unit", "reserve"),
+        ({"limits": {"@x": {"reserve": "long"}}}, "'long' is not a duration", "reserve"),
         ({"limits": {"preemptible": 10}}, "preemptible: '10' has no unit", "preemptible"),
         ({"reservations": {}}, "write [[reservations]]", None),
         ({"reservations": [{**COURSE, "gpus": "0-x"}]}, "write the numbers of GPUs", "gpus"),
@@ -91,13 +101,16 @@ def test_a_mistake_is_named(rules: dict[str, Any], text: str, key: str | None) -
 
 
 def test_rules_are_shown_as_lines() -> None:
-    limits = {"gpus": 4, "hours": 48, "preemptible": "10m", "@students": {"gpus": 2}}
+    students = {"gpus": 2, "reserve": "0"}
+    limits = {"gpus": 4, "hours": 48, "reserve": "8h", "preemptible": "10m", "@students": students}
     found = {"shares": {"ann": 2}, "limits": limits, "reservations": [COURSE]}
     assert describe_rules(parse_rules(found)) == [
         "share of ann: 2",
         "GPUs of everybody at once: at most 4",
         "job of everybody: at most 48 hours",
+        "reservation of everybody: at most 8h",
         "GPUs of @students at once: at most 2",
+        "reservation of @students: none",
         "a preemptible job makes room after 10m",
         "GPU 0, 1, 2, 3: for @course only, Mon 14:00 to 16:00",
     ]

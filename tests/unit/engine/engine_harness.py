@@ -157,6 +157,7 @@ class Harness:
             head=self.nodes[0].name if self.nodes else "",
             nodes=self.nodes,
             clock=lambda: self.now,
+            wall_clock=lambda: self.now,
             mps_folder=self.mps_folder,
             board=self.board,
             suspend_helper=self.helper,

@@ -12,6 +12,8 @@ from stoker.core.turns import decay
 from stoker.engine.gpu_turns import GpuTurns
 from stoker.gpus.box_file import BoxFile
 from stoker.gpus.turn_files import Changes, Notice, OtherStoker
+from stoker.service.reserve import end_reservation, read_reservations, reserve
+from stoker.wire import EndReservation, Reserve, UserReservationInfo
 from unit.engine.engine_harness import Harness, slots
 
 
@@ -114,6 +116,7 @@ class Member(Harness):
         self.used_s = 0.0  # GPU time of its leases
         self.ran_s = 0.0  # GPU time of its jobs
         self.gathers = False  # it may hold GPUs while its jobs lack others
+        self.is_down = False
         self.ends: dict[str, float] = {}
         super().__init__(home, gpus=gpus, board=FakeBoard(box, uid, name))
         self.executor.foreign = _Foreign(box, name)
@@ -130,18 +133,53 @@ class Member(Harness):
     def _follow_box(self) -> None:
         self.turns.box_file = self._box.file
 
+    def reserve(self, gpus: int, for_s: float, after_s: float = 0.0) -> UserReservationInfo:
+        """Reserve GPUs, from now or later on."""
+        order = Reserve(gpus=gpus, for_s=for_s, begin_at=self.now + after_s)
+        return self.run(reserve(self.context, order))
+
+    def end_reservation(self, number: int) -> UserReservationInfo:
+        """End a reservation."""
+        return self.run(end_reservation(self.context, EndReservation(id=number)))
+
+    def reservations(self) -> list[UserReservationInfo]:
+        """Return what is reserved."""
+        return read_reservations(self.context)
+
+    def holds(self) -> list[str]:
+        """Return the GPUs whose leases it has."""
+        return sorted(self.executor.leased)
+
     def crash(self, *, supervisor_too: bool) -> None:
         """Be killed at this moment, and be succeeded by another daemon; jobs go on."""
+        self._leave_board()
+        self.restart(supervisor_too=supervisor_too)
+        self._follow_box()
+
+    def go_down(self) -> None:
+        """Be killed at this moment; `come_up` starts the next daemon."""
+        self._leave_board()
+        self.stop()
+        self.executor.lose_client()
+        self.is_down = True
+
+    def come_up(self) -> None:
+        """Start the next daemon."""
+        self.is_down = False
+        self.begin()
+        self._follow_box()
+
+    def _leave_board(self) -> None:
         assert self.board is not None
         self._box.dead.add(self.board.name)
         self._box.version += 1
         self._crashes += 1
         self.board = FakeBoard(self._box, self.uid, f"{self.name}.{self._crashes}")
-        self.restart(supervisor_too=supervisor_too)
-        self._follow_box()
 
     def step(self) -> bool:
         """Take one turn; whether there may be more to do at once."""
+        if self.is_down:
+            return False
         self.turns.on_change()
         self.engine.turn()
         return self.executor.has_reports or self.engine.patience_s() == 0
@@ -274,7 +312,7 @@ class Box:
     def _advance(self, end: float) -> None:
         """Go to the next end of a job, or time that an engine waits for; count use and idle GPUs."""
         moments = [at for member in self.members.values() for at in member.ends.values()]
-        moments += [member.next_at() for member in self.members.values()]
+        moments += [member.next_at() for member in self.members.values() if not member.is_down]
         then = min([*moments, end])
         passed_s, leases = then - self.now, self.leases()
         for name in leases.values():
@@ -283,7 +321,8 @@ class Box:
         for member in self.members.values():
             in_use = member.executor.keys_in_use
             member.ran_s += passed_s * len(in_use)
-            busy |= member.executor.leased if member.gathers else in_use
+            kept = member.executor.leased & member.turns.reserved.until.keys()
+            busy |= member.executor.leased if member.gathers else in_use | kept
         has_waiting = any(notice.wants for notice in self.notices.values())
         for slot in slots(self.gpus):
             if slot.keys[0] in busy or not has_waiting:

@@ -37,6 +37,14 @@ def test_a_changed_file_is_read_again(path: Path) -> None:
     assert box_file.rules.shares == {}
 
 
+def test_a_user_may_reserve_for_a_day_unless_the_rules_say_otherwise(path: Path) -> None:
+    box_file = BoxFile()
+    assert box_file.longest_reservation_s(os.getuid()) == 86_400.0
+    path.write_text('[limits]\nreserve = "8h"\n')
+    box_file.refresh()
+    assert box_file.longest_reservation_s(os.getuid()) == 8 * 3600.0
+
+
 def test_of_a_file_with_a_mistake_nothing_counts(path: Path) -> None:
     box_file = BoxFile()
     path.write_text(GOOD)

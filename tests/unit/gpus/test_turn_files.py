@@ -21,7 +21,8 @@ TELL_AND_WAIT = """
 import sys, time
 from stoker.gpus.turn_files import Notice, TurnBoard
 board = TurnBoard()
-board.publish(Notice(60.0, 5000.0, 1, 2, frozenset({"GPU-a"})))
+ends = {"reserves": (7000, 6000), "reserved": {"GPU-b": 7000}}
+board.publish(Notice(60.0, 5000.0, 1, 2, frozenset({"GPU-a"}), **ends))
 print(board.name, flush=True)
 time.sleep(600)
 """
@@ -60,7 +61,10 @@ def test_what_a_living_stoker_tells_is_read(
     assert found.name == other[1]
     assert found.is_alive
     assert found.uid == os.geteuid()
-    assert found.notice == Notice(60.0, NOW, 1, 2, frozenset({"GPU-a"}))
+    assert found.notice == Notice(
+        60.0, NOW, 1, 2, frozenset({"GPU-a"}), reserves=(7000, 6000), reserved={"GPU-b": 7000}
+    )
+    assert read_users(NOW)[os.geteuid()].reserved == {"GPU-b": 7000}
     assert found.notice.use_at(NOW + 10) == pytest.approx(70.0, abs=0.01)
 
 
@@ -71,7 +75,7 @@ def test_who_was_killed_waits_for_nothing_and_its_use_is_inherited(
     other[0].wait()
     (found,) = board.read(NOW)
     assert not found.is_alive
-    assert found.notice == Notice(60.0, NOW)
+    assert found.notice == Notice(60.0, NOW, reserved={"GPU-b": 7000})
     assert board.inherit(NOW) == 60.0
     assert not (folder / other[1]).exists()
     assert board.inherit(NOW) == 0.0
@@ -128,6 +132,9 @@ BAD = {
     "words": b'{"use_s": "much", "wants": [], "gpus": {"a": 1}, "holds": true, "is_limited": 1}',
     "infinite": b'{"use_s": 1e999, "wants": 1e999, "at_s": NaN, "gpus": [1, null], "needs": NaN}',
     "negative": b'{"use_s": -5, "wants": -1, "holds": -3, "at_s": -1, "needs": -2, "gathers": -1}',
+    "reserving": b'{"reserves": "all", "reserved": ["GPU-a"]}',
+    "reserving for ever": b'{"reserves": [1e999, "x", null, -5], "reserved": {"GPU-a": 1e12}}',
+    "reserving with a long name": b'{"reserved": {"' + b"x" * 200 + b'": 5}}',
     "large": b'{"use_s": 1' + b"0" * 400 + b', "wants": 1' + b"0" * 4000 + b"}",
 }
 
@@ -143,6 +150,8 @@ def test_bad_content_wants_and_uses_nothing(board: TurnBoard, folder: Path, cont
             assert (found.notice.needs, found.notice.gathers) == (1, 0)
             assert not found.notice.is_limited
             assert found.notice.use_at(NOW + 10.0) == 0.0
+            assert not any(found.notice.reserves)
+            assert not any(found.notice.reserved.values())
         for user in read_users(NOW).values():
             assert user.use_s == 0.0
 

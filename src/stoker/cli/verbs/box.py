@@ -34,6 +34,7 @@ _RULES_TEXT = """\
 # [limits]
 # gpus = 4                  # the most GPUs of one user at once
 # hours = 48                # the longest job
+# reserve = "8h"            # the longest reservation (stoker reserve); "0": none; without it: 24h
 # preemptible = "10m"       # a preemptible job makes room for a user who waits longer
 #
 # [limits."@students"]

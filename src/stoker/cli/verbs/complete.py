@@ -126,6 +126,11 @@ def _values(option: str, current: str) -> list[Choice]:
         found = _ask("/v1/ls?limit=1000").get("jobs", [])
         projects = dict.fromkeys(job["project"] for job in found if job["project"])
         return _fitting(_plain(*projects), current)
+    if option == "--end":
+        known = _ask("/v1/reserve").get("list", [])
+        return _fitting(
+            ((str(each["id"]), f"GPUs reserved: {each['gpus']}") for each in known), current
+        )
     if option in ("--after", "--after-any"):
         return _jobs(current, ())
     return []

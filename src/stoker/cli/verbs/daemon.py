@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
+import time
 from typing import TYPE_CHECKING
 
 from stoker.cli.arguments import Args, arg
@@ -14,6 +15,7 @@ from stoker.client.client import Client
 from stoker.client.daemon_process import daemon_pid, lock_path
 from stoker.client.transport import NoDaemonError, unreachable
 from stoker.core.lifecycle import State, is_live
+from stoker.core.user_reservation import spell_time
 from stoker.errors import StokerError, UsageError
 from stoker.home import find_home
 from stoker.interpreter import module_command
@@ -107,6 +109,11 @@ def _stop(home: str, status: Status | None, *, kill: bool) -> None:
         leftovers = "; what it had left running was ended" if kill and _end_leftovers(home) else ""
         print(f"{'stopped' if ended else 'no daemon runs'}{leftovers}")
         return
+    reserved = [slot for slot in status.slots if slot.reserved_until is not None]
+    if reserved and not kill:
+        labels = ", ".join(slot.label for slot in reserved)
+        last = max(slot.reserved_until or 0.0 for slot in reserved)
+        note(f"GPU {labels} stays reserved, until {spell_time(last, time.time())} at the latest")
     running = sum(count for state, count in status.counts.items() if is_live(state))
     waiting = status.counts.get(State.WAITING, 0)
     effect = ""

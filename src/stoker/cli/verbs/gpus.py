@@ -88,7 +88,8 @@ def _show(args: Args) -> int:
 
     nvml = Nvml.open()
     states = survey(nvml) if nvml else ()
-    rows = [(state, holder(state.gpu.uuid)) for state in states]
+    reserved = _read_reserved([state.gpu.uuid for state in states])
+    rows = [(state, holder(state.gpu.uuid), reserved.get(state.gpu.uuid, 0)) for state in states]
     slots = _slots_of_queue()
     if slots is not None and any("/" in slot["label"] for slot in slots):
         return _show_cluster(as_json=args.json)
@@ -124,6 +125,26 @@ def _show_rules() -> int:
     lines = describe_rules(box_file.rules)
     print("\n".join(lines) if lines else f"no rules: everybody has the same share ({rules_path()})")
     return 0
+
+
+def _read_reserved(keys: list[str]) -> dict[str, int]:
+    """Return until when GPUs are reserved, as far as their holders tell it and the rules allow it."""
+    from stoker.core.user_reservation import is_credible
+    from stoker.gpus.box_file import BoxFile
+    from stoker.gpus.lease_holder import holding_users
+    from stoker.gpus.turn_files import read_users
+
+    users = read_users(time.clock_gettime(time.CLOCK_BOOTTIME))
+    if not any(user.reserved for user in users.values()):
+        return {}
+    box_file = BoxFile()
+    box_file.refresh()
+    found, now = {}, time.time()
+    for key, uid in holding_users(keys).items():
+        end = users[uid].reserved.get(key, 0) if uid in users else 0
+        if is_credible(end, now, box_file.longest_reservation_s(uid)):
+            found[key] = end
+    return found
 
 
 def _show_users(labels: dict[str, str]) -> None:
@@ -196,7 +217,8 @@ def _cluster_row(gpu: GpuInfo) -> tuple[str, ...]:
         "lost" if gpu.lost else f"{used:.1f}/{total:.1f} GiB" if total else "-",
         "-" if gpu.utilisation_pct is None else f"{gpu.utilisation_pct}%",
         "; ".join(users) or "-",
-        ", ".join([*jobs, *filter(None, [gpu.drained, gpu.closed])]) or "free",
+        (", ".join([*jobs, *filter(None, [gpu.drained, gpu.closed])]) or "free")
+        + _reserved_text(gpu.reserved_until),
     )
 
 
@@ -239,7 +261,10 @@ def _describe_shared(slot: dict[str, Any]) -> list[str]:
 
 
 def _json_row(
-    state: GpuState, held_by: Holder | None, slots: list[dict[str, Any]] | None
+    state: GpuState,
+    held_by: Holder | None,
+    reserved_until: int,
+    slots: list[dict[str, Any]] | None,
 ) -> dict[str, Any]:
     import msgspec
 
@@ -256,11 +281,12 @@ def _json_row(
         "power_w": reading.power_w,
         "users": msgspec.to_builtins(state.users),
         "holder": held_by._asdict() if held_by else None,
+        "reserved_until": reserved_until or None,
         "queue": mine if slots is not None else None,
     }
 
 
-def _text_row(state: GpuState, held_by: Holder | None) -> tuple[str, ...]:
+def _text_row(state: GpuState, held_by: Holder | None, reserved_until: int) -> tuple[str, ...]:
     gpu, reading = state.gpu, state.reading
     memory = f"{reading.mem_used_bytes / 2**30:.1f}/{gpu.mem_total_bytes / 2**30:.1f} GiB"
     utilisation = "-" if reading.utilisation_pct is None else f"{reading.utilisation_pct}%"
@@ -270,8 +296,14 @@ def _text_row(state: GpuState, held_by: Holder | None) -> tuple[str, ...]:
         "lost" if reading.lost else memory,
         utilisation,
         "; ".join(_user_text(user) for user in state.users) or "-",
-        _holder_text(held_by) if held_by else "-",
+        _holder_text(held_by) + _reserved_text(reserved_until) if held_by else "-",
     )
+
+
+def _reserved_text(reserved_until: float | None) -> str:
+    from stoker.core.user_reservation import spell_time
+
+    return f", reserved until {spell_time(reserved_until, time.time())}" if reserved_until else ""
 
 
 def _user_text(user: GpuUser) -> str:

@@ -12,6 +12,7 @@ from stoker.cli.tables import Cell, Column, Row, format_size, print_facts, print
 from stoker.client.client import Client
 from stoker.core.durations import format_duration, format_left
 from stoker.core.lifecycle import State
+from stoker.core.user_reservation import spell_time
 from stoker.wire import Shared, SlotInfo, Status, WarmWorker
 
 SUMMARY = "Show how the queue is: the daemon, how many jobs stand where, and what each GPU does."
@@ -121,5 +122,7 @@ def _row(slot: SlotInfo) -> Row:
         words.append((slot.drained, "yellow"))
     elif slot.closed is not None:
         words.append((slot.closed, "yellow"))
+    if slot.reserved_until is not None:
+        words.append((f"reserved until {spell_time(slot.reserved_until, time.time())}", "cyan"))
     cell: Cell = (", ".join(word for word, _style in words), words[-1][1]) if words else _FREE
     return (slot.label, format_ids(slot.jobs) or "–", cell)
