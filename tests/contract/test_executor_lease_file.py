@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import time
 from collections.abc import Iterator
@@ -69,6 +70,20 @@ class Node:
             if command_of(pid)[-3:] == [*words] and self.lease_file.encode() in command_of(pid)
         ]
 
+    def kill_all_python(self) -> None:
+        """Kill all that `pkill -9 -f python` and `pkill -9 -f stoker` find of this node at one moment."""
+        marks = (self.lease_file.encode(), f"STOKER_COOKIE={self.name}:".encode())
+        found = []
+        for pid in process_tree.processes().keys() - {os.getpid()}:
+            with contextlib.suppress(OSError):
+                words = Path(f"/proc/{pid}/cmdline").read_bytes()
+                around = words + Path(f"/proc/{pid}/environ").read_bytes()
+                if any(mark in around for mark in marks) and re.search(b"python|stoker", words):
+                    found.append(pid)
+        assert self.supervisor in found
+        assert {*self.guards()} <= {*found}
+        process_tree.send(found, signal.SIGKILL)
+
     def close(self) -> None:
         self.harness.executor.close()
         with contextlib.suppress(ProcessLookupError):
@@ -104,6 +119,15 @@ def test_a_supervisor_ends_jobs_after_the_lease_and_reports_them_as_cut_off(node
 def test_a_hung_or_killed_supervisor_is_not_waited_for(node: Node, signum: int) -> None:
     pid = node.start()
     os.kill(node.supervisor, signum)
+    until(lambda: not alive([pid]), "the job is gone")
+
+
+def test_a_job_ends_with_its_lease_if_all_python_processes_of_its_node_were_killed(
+    node: Node,
+) -> None:
+    pid = node.start()
+    node.kill_all_python()
+    assert alive([pid])
     until(lambda: not alive([pid]), "the job is gone")
 
 
