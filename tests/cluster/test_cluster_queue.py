@@ -230,6 +230,39 @@ def off(lab: Lab, work: Work) -> Iterator[Work]:
         lab.until_told(mark, "h2 is there", 60)
 
 
+@pytest.fixture
+def full(lab: Lab) -> Iterator[str]:
+    """Return a folder of h1 on which everything of the queue is, and which is full."""
+    folder = str(lab.hosts.home(1) / "cluster" / "queues")
+    lab.hosts.ok(1, "cluster", "leave")
+    lab.hosts.run(1, ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", folder])
+    mark = lab.mark()
+    lab.join(1)
+    lab.until_told(mark, "h1 is there", 60)
+    fill = 'for size in 1024 1; do head -c 1M /dev/zero | dd of="$0/fill$size" bs=$size; done'
+    lab.hosts.run(1, ["sh", "-c", fill, folder])
+    yield folder
+    lab.hosts.power_off(1)
+    lab.hosts.power_on(1)
+    mark = lab.mark()
+    lab.join(1)
+    lab.until_told(mark, "h1 is there", 60)
+
+
+def test_a_node_with_a_full_disk_gets_no_jobs_until_there_is_space(lab: Lab, full: str) -> None:
+    mark = lab.mark()
+    anywhere = lab.add("true", "--node", "h1,h2")
+    there = lab.add("true", "--node", "h1")
+    lab.until_state(anywhere, "done")
+    assert (lab.of(anywhere)[-1].slots or "").startswith("h2/")
+    lab.until_told(mark, "h1 gets no jobs for now")
+    assert "No space left on device" in lab.ok("why", str(there))
+    assert lab.state(there) == "waiting"
+    assert lab.notices()[mark:].count("h1") == 1
+    lab.hosts.run(1, ["sh", "-c", 'rm "$0"/fill*', full])
+    lab.until_state(there, "done", 60)
+
+
 @long_only
 @pytest.mark.parametrize("part", ["gcs", "raylet", "ray_supervisor"])
 def test_the_end_of_ray_on_the_first_box_loses_and_repeats_no_run(

@@ -118,7 +118,7 @@ class Agent:
             case messages.Heartbeat():
                 reply = await self.beat(request)
             case messages.OpenStream():
-                await self.open_stream(request.stream)
+                reply = await self.open_stream(request.stream)
             case messages.WriteOrders():
                 reply = await self.write_orders(request)
             case messages.ReadReports():
@@ -173,22 +173,30 @@ class Agent:
                 os.unlink(self._leaving)
         return is_idle
 
-    async def open_stream(self, stream: str) -> None:
-        """Connect to the supervisor, which is started if there is none. The stream before this one ends."""
+    async def open_stream(self, stream: str) -> str | None:
+        """Connect to the supervisor, which is started if there is none. The stream before this one ends.
+
+        Returns the reason if no supervisor can be started, as on a full disk.
+        """
         if self._proxy is not None:
             self._proxy.close()
             self._proxy = None
         self._stream = stream
         deadline = time.monotonic() + _PATIENCE_S
-        connection = await asyncio.to_thread(self._connect, deadline)
-        self._launcher.reap()
+        try:
+            connection = await asyncio.to_thread(self._connect, deadline)
+        except (StokerError, OSError) as error:
+            return str(error)
+        finally:
+            self._launcher.reap()
         if self._stream != stream:  # a newer stream was opened meanwhile
             connection.close()
-            return
+            return None
         self._proxy = ProtocolProxy(
             connection, self._folder, self._introduction.name, self._log_forwarders
         )
         self._guard = asyncio.ensure_future(self._replace_supervisor(self._proxy))
+        return None
 
     async def _replace_supervisor(self, proxy: ProtocolProxy) -> None:
         """Start another supervisor if this one was killed: jobs must end in time while the head is away."""
@@ -246,7 +254,7 @@ class Agent:
         try:
             return await asyncio.get_running_loop().run_in_executor(self._cache_threads, work)
         except (StokerError, OSError) as error:
-            return messages.CacheFailure(str(error))
+            return messages.CacheFailure(str(error), getattr(error, "errno", None) or 0)
 
     async def _prune(self) -> None:
         with contextlib.suppress(StokerError, OSError):  # it is tried again in an hour

@@ -47,9 +47,10 @@ class StreamOutput(msgspec.Struct, frozen=True):
 
 
 class CacheFailure(msgspec.Struct, frozen=True, tag=True):
-    """The node cache cannot do what was asked, for this reason."""
+    """The node cache cannot do what was asked, for this reason. `errno` is 0 if the system has none."""
 
     reason: str
+    errno: int = 0
 
 
 class Introduce(AgentRequest[Introduction], frozen=True):
@@ -67,8 +68,11 @@ class Heartbeat(AgentRequest[HeartbeatReply], frozen=True):
     watch_gpus: bool
 
 
-class OpenStream(AgentRequest[None], frozen=True):
-    """Connect a new stream to the node's supervisor. The stream before it ends."""
+class OpenStream(AgentRequest[str | None], frozen=True):
+    """Connect a new stream to the node's supervisor. The stream before it ends.
+
+    The reply is the reason why the node has no supervisor; None if it has one.
+    """
 
     stream: str
 

@@ -42,6 +42,7 @@ from stoker.supervisor.messages import (
     Order,
     StartAttempt,
 )
+from stoker.supervisor.spawn import explain_failure
 
 _LOG_PERIOD_S = 0.2
 _REPLY_BYTES = 1 << 20
@@ -70,6 +71,7 @@ class ProtocolProxy:
         self._contexts: dict[int, DefineContext] = {}
         self._copies: dict[str, RunInCopy] = {}
         self._scripts: dict[str, str] = {}
+        self._unwritten: dict[str, OSError] = {}  # scripts for which there is no room
         self._has_output = asyncio.Event()
         self._turn = asyncio.Lock()
         self._looked_up: dict[tuple[str, str], str | None] = {}
@@ -220,12 +222,27 @@ class ProtocolProxy:
                 self._copies[order.key] = order
             case SendScript():
                 content = base64.b64decode(order.content)
-                self._scripts[order.path] = self._write_script(order.path, content)
+                try:
+                    self._scripts[order.path] = self._write_script(order.path, content)
+                except OSError as error:
+                    self._unwritten[order.path] = error
             case ForgetLogs():
                 self._logs.end_all()
 
     async def _translate_start(self, start: StartAttempt) -> list[Order]:
+        """Return a start with the node's paths; no order if the node refuses it."""
+        try:
+            return await self._place_start(start)
+        except OSError as error:
+            self.slot_of.pop(start.key, None)
+            self._refuse(start.key, error.errno or errno.EIO, explain_failure(error))
+            return []
+
+    async def _place_start(self, start: StartAttempt) -> list[Order]:
         key, log = start.key, start.log
+        for word in start.argv:
+            if (error := self._unwritten.pop(word, None)) is not None:
+                raise error
         argv = [self._scripts.pop(word, word) for word in start.argv]
         context = self._contexts[start.context]
         ahead: list[Order] = []
@@ -234,7 +251,7 @@ class ProtocolProxy:
             ahead = [context]
         missing = await self._find_missing(context.cwd, argv[0])
         if missing is not None:
-            self._refuse(key, f"{self._name} has no {missing}")
+            self._refuse(key, errno.ENOENT, f"{self._name} has no {missing}")
             return []
         job = key.partition(".")[0]
         kept = os.path.join(self._folder, "checkpoints", checkpoint_path(int(job)))
@@ -250,8 +267,8 @@ class ProtocolProxy:
             self._looked_up[asked] = await asyncio.to_thread(_find_missing, folder, program)
         return self._looked_up[asked]
 
-    def _refuse(self, key: str, reason: str) -> None:
-        line = reports.refused(key, errno.ENOENT, reason).encode()
+    def _refuse(self, key: str, code: int, reason: str) -> None:
+        line = reports.refused(key, code, reason).encode()
         self._waiting.append(WaitingReport(line, key))
         self._has_output.set()
 

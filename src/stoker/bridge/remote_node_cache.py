@@ -17,7 +17,7 @@ from stoker.bridge.agent_messages import (
     LayOut,
     PutPieces,
 )
-from stoker.errors import StokerError
+from stoker.staging.manifest import StagingError
 from stoker.staging.node_cache import CollectedResults, Piece, WorkingCopy
 
 _T = TypeVar("_T")
@@ -81,5 +81,5 @@ class RemoteNodeCache:
         finally:
             self._calls.discard(call)
         if isinstance(reply, CacheFailure):
-            raise StokerError(reply.reason)
+            raise StagingError(reply.reason, reply.errno)
         return reply

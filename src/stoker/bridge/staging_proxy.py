@@ -7,6 +7,7 @@ their attempt has ended.
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import uuid
 from collections.abc import Awaitable, Callable
@@ -27,6 +28,7 @@ from stoker.executors.node_orders import (
     SendTree,
 )
 from stoker.staging.bundle import pack
+from stoker.staging.manifest import StagingError
 from stoker.staging.transfer import FetchedResults, bring_back, ship
 from stoker.supervisor import reports
 from stoker.supervisor.framing import LineBuffer
@@ -145,7 +147,7 @@ class StagingProxy:
             folder = await asyncio.to_thread(_ship, node_cache, record)
         except Exception as error:  # every start needs an answer
             del self._uploads[key]
-            self._report(reports.refused(key, 0, _brief(error)))
+            self._report(reports.refused(key, _errno_of(error), _brief(error)))
             self._delete_copy(key)
             return
         finally:
@@ -205,6 +207,13 @@ def _bring(node_cache: RemoteNodeCache, record: TransferRecord) -> FetchedResult
         return None
     results = os.fsencode(transfer.results)
     return bring_back(node_cache, record.name, results, transfer.target, transfer.limit_bytes)
+
+
+def _errno_of(error: Exception) -> int:
+    """Return the errno of a refusal, which decides whether the job is tried again; 0 if it is not."""
+    if isinstance(error, ConnectionError):
+        return errno.EAGAIN
+    return error.errno if isinstance(error, StagingError) else 0
 
 
 def _brief(error: Exception) -> str:

@@ -70,6 +70,7 @@ class AttemptReports(msgspec.Struct, kw_only=True, eq=False):
         if self.suspensions is not None and not is_over:
             self.suspensions.on_started(running)
         if is_new:
+            self.ends.retry_policy.rests.on_start(running.where)
             self.ends.gpus.on_start(running)
         if not is_over and is_new:
             slots = running.taken_by if placed else None

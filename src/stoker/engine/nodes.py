@@ -126,7 +126,10 @@ class Nodes:
     def _enter(self, facts: Introduction, away: str | None) -> None:
         self.known[facts.name] = facts
         since = None if away is None else time.time()
-        self._slot_table.update_node(NodeFacts(facts.name, facts.labels, away, since))
+        known = self._slot_table.nodes.get(facts.name, NodeFacts(facts.name))
+        self._slot_table.update_node(
+            msgspec.structs.replace(known, labels=facts.labels, away=away, since=since)
+        )
         for slot in facts.slots:
             for key in slot.keys:
                 if key in facts.gpus:

@@ -14,6 +14,7 @@ from stoker.core.lifecycle import Event
 from stoker.core.planner import Candidate
 from stoker.engine.failure_inspection import FailureInspection, is_full, read_memory
 from stoker.engine.gpu_features import GpuFeatures
+from stoker.engine.node_rests import NodeRests
 from stoker.engine.running_attempt import RunningAttempt
 from stoker.engine.slots import SlotTable
 from stoker.store.jobs import Jobs
@@ -59,6 +60,7 @@ class RetryPolicy:
         self._check_at = 0.0
         self.pause = pause
         self.gpus = gpus
+        self.rests = NodeRests(slot_table)
         self._places = places
 
     def examine(self, running: RunningAttempt, outcome: Outcome) -> Failure | None:

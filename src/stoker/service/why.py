@@ -129,17 +129,20 @@ def _jobs_ahead(context: QueueContext, facts: Facts) -> str:
 
 
 def _away(context: QueueContext, request: Request) -> list[str]:
-    """Describe the nodes that fit a job and are away."""
+    """Describe the nodes that fit a job and where nothing starts now."""
     where = read_where(request.where)
-    away = [
+    fitting = [
         node
         for node in context.engine.slot_table.nodes.values()
-        if node.away is not None and where.fits_node(node) and (request.slots or where.nodes)
+        if where.fits_node(node) and (request.slots or where.nodes)
     ]
+    away = [node for node in fitting if node.away is not None]
     shown = [
         f"node {node.name} is away since {clock(time.time() - (node.since or 0))} ({node.away})"
         for node in away[:_NODES_SHOWN]
     ]
+    if not request.slots:  # for others their slots tell
+        shown += [f"node {node.name} {node.lacks}" for node in fitting if node.lacks is not None]
     more = len(away) - _NODES_SHOWN
     return shown if more <= 0 else [*shown, f"{more} more nodes are away"]
 

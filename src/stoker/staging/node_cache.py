@@ -75,7 +75,8 @@ class NodeCache:
         if needed > free:
             raise StagingError(
                 f"no space is left in {self._folder}: {needed >> 20} MiB are needed and"
-                f" {free >> 20} MiB free; free some, then retry"
+                f" {free >> 20} MiB free",
+                errno.ENOSPC,
             )
         return missing
 

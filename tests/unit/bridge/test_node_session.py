@@ -14,6 +14,7 @@ from stoker.bridge.agent_messages import (
     Departure,
     Heartbeat,
     HeartbeatReply,
+    OpenStream,
     WriteOrders,
     decode_request,
     encode,
@@ -55,6 +56,7 @@ class FakeAgent(AgentClient):
         self.orders: list[bytes] = []
         self.behind_s = behind_s
         self.departure = departure
+        self.problem: str | None = None  # why it has no supervisor
 
     async def serve(self, data: bytes) -> bytes:
         match decode_request(data):
@@ -63,6 +65,8 @@ class FakeAgent(AgentClient):
             case WriteOrders() as request:
                 self.orders += request.lines
                 return encode(True)
+            case OpenStream():
+                return encode(self.problem)
         return encode(None)
 
     async def beat(self, beat: Heartbeat) -> HeartbeatReply:
@@ -100,15 +104,20 @@ class IgnoringWriter:
         pass
 
 
-def come_back(session: NodeSession) -> list[bytes]:
-    """Let the node answer again and a daemon open a stream; return the first orders to the node."""
-    agent = FakeAgent(beats=2)
-    mind(session, agent)
+def carry(session: NodeSession) -> None:
+    """Let a daemon open a stream, until it ends."""
 
     async def open_stream() -> None:
         await session.carry(asyncio.StreamReader(), IgnoringWriter())  # type: ignore[arg-type]
 
     asyncio.run(open_stream())
+
+
+def come_back(session: NodeSession) -> list[bytes]:
+    """Let the node answer again and a daemon open a stream; return the first orders to the node."""
+    agent = FakeAgent(beats=2)
+    mind(session, agent)
+    carry(session)
     return agent.orders
 
 
@@ -190,6 +199,59 @@ def test_a_new_bridge_waits_for_a_whole_lease(clock: Clock) -> None:
     clock.now_s += 2
     session.check_lease()
     assert len(told) == 1
+
+
+def test_a_node_whose_streams_end_at_once_gets_the_next_ones_later_and_later(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session, _told = make_session()
+    mind(session, FakeAgent(beats=2))
+    pauses = []
+
+    async def sleep(pause_s: float) -> None:
+        pauses.append(pause_s)
+
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    for _ in range(8):
+        carry(session)
+    assert pauses == [0.5, 1, 2, 4, 8, 16, 30, 30]
+    monkeypatch.setattr(module, "_SETTLED_S", 0.0)
+    carry(session)
+    assert pauses[-1] == 0.5
+
+
+def test_a_node_without_supervisor_is_away_with_the_reason_and_tried_again_later(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_FIRST_PAUSE_S", 3600.0)
+    monkeypatch.setattr(module, "_LONGEST_PAUSE_S", 3600.0)
+    session, told = make_session()
+    agent = FakeAgent(beats=10**6)
+    agent.problem = "cannot start a supervisor: No space left on device"
+
+    async def while_it_answers() -> None:
+        beats = asyncio.ensure_future(session.mind(agent, FACTS))
+        while not told:
+            await asyncio.sleep(0)
+        assert isinstance(told.pop(), Joined)
+        stream = asyncio.ensure_future(
+            session.carry(asyncio.StreamReader(), IgnoringWriter())  # type: ignore[arg-type]
+        )
+        while not told:
+            await asyncio.sleep(0)
+        assert told == [Away("n1", agent.problem)]
+        known = len(agent.echoes)
+        while len(agent.echoes) < known + 10:
+            await asyncio.sleep(0)
+        assert len(told) == 1
+        session._reopen_at = 0.0  # an hour later
+        while len(told) < 2:
+            await asyncio.sleep(0)
+        assert isinstance(told[1], Joined)
+        beats.cancel()
+        stream.cancel()
+
+    asyncio.run(while_it_answers())
 
 
 class TestGivingUp:

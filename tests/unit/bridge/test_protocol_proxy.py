@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import errno
 import socket
 import threading
 from collections.abc import Callable, Coroutine
@@ -16,6 +17,8 @@ from stoker.bridge import protocol_proxy as module
 from stoker.bridge.agent_messages import StreamOutput
 from stoker.bridge.log_forwarder import LogForwarders, LogPiece
 from stoker.bridge.protocol_proxy import ProtocolProxy
+from stoker.executors.connection import REPLIES
+from stoker.executors.contract import Refused
 from stoker.executors.node_orders import NODE_ORDERS, ForgetLogs, NodeOrder, RunInCopy, SendScript
 from stoker.supervisor import reports
 from stoker.supervisor.framing import SUPERVISOR_ORDERS
@@ -198,5 +201,30 @@ def test_a_command_may_contain_the_text_of_any_order(tmp_path: Path) -> None:
         await node.order(DefineContext(0, {}, str(tmp_path), "/bin/sh"), start)
         (line,) = node.supervisor.recv(1 << 16).splitlines()
         assert SUPERVISOR_ORDERS.decode(line)[1] == start
+
+    run(tmp_path, scenario)
+
+
+@pytest.mark.parametrize("blocked", ["checkpoints", "logs", "scripts"])
+def test_a_start_whose_files_cannot_be_written_is_refused_and_the_stream_goes_on(
+    tmp_path: Path, blocked: str
+) -> None:
+    async def scenario(node: Node) -> None:
+        folder = tmp_path / blocked
+        if folder.exists():
+            folder.rmdir()
+        folder.write_text("a file where the folder should be")
+        await node.send_script("7.1")
+        argv = ["sh", "/there/7"]
+        context = DefineContext(0, {}, str(tmp_path), "/bin/sh")
+        await node.order(context, StartAttempt("7.1", 0, 0, argv, str(tmp_path / "log")))
+        output = await node.proxy.read(20)
+        assert output is not None
+        (report,) = map(REPLIES.decode, output.reports)
+        assert isinstance(report, Refused)
+        assert report.key == "7.1"
+        assert report.errno in (errno.ENOTDIR, errno.EEXIST)
+        assert str(folder) in report.reason
+        assert (await node.report(ended("6.1"))).reports == [ended("6.1").encode()]
 
     run(tmp_path, scenario)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import json
 import os
 from collections.abc import Callable, Coroutine
@@ -18,6 +19,7 @@ from stoker.bridge import remote_node_cache
 from stoker.bridge.agent import CACHE_METHODS
 from stoker.bridge.agent_client import AgentClient, AgentLostError
 from stoker.bridge.agent_messages import (
+    CacheFailure,
     CacheRequest,
     Collect,
     FindMissing,
@@ -79,6 +81,7 @@ class ProxyHarness:
         self.notices: list[str] = []
         self.is_slow = False
         self.broken: set[object] = set()
+        self.failures: dict[object, CacheFailure] = {}
         self.moved = asyncio.Event()
         self.staging_proxy = self.make_staging_proxy()
 
@@ -92,6 +95,8 @@ class ProxyHarness:
         assert isinstance(request, CacheRequest)
         if type(request) in self.broken:
             raise ConnectionError("gone")
+        if (failure := self.failures.get(type(request))) is not None:
+            return encode(failure)
         method = partial(CACHE_METHODS[type(request)], self.node)
         answer = await asyncio.to_thread(method, *msgspec.structs.astuple(request))
         self.moved.set()
@@ -230,13 +235,25 @@ def test_an_attempt_is_refused_if_its_transfer_cannot_be_recorded(tmp_path: Path
 
 
 @pytest.mark.usefixtures("_no_pause")
+def test_a_refusal_of_a_full_node_names_the_error_so_that_the_job_runs_elsewhere(
+    tmp_path: Path,
+) -> None:
+    async def scenario(harness: ProxyHarness) -> None:
+        harness.failures[FindMissing] = CacheFailure("no space is left", errno.ENOSPC)
+        await harness.launch()
+        await harness.until(lambda: harness.delivered)
+        assert harness.delivered == [["refused", "1.1", errno.ENOSPC, "no space is left"]]
+
+    run(tmp_path, scenario)
+
+
 def test_an_attempt_is_refused_if_its_tree_cannot_be_sent(tmp_path: Path) -> None:
     async def scenario(harness: ProxyHarness) -> None:
         harness.broken = {FindMissing}
         await harness.launch()
         await harness.until(lambda: harness.delivered)
 
-        assert harness.delivered == [["refused", "1.1", 0, "gone"]]
+        assert harness.delivered == [["refused", "1.1", errno.EAGAIN, "gone"]]
 
     run(tmp_path, scenario)
 
