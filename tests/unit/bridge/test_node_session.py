@@ -227,7 +227,7 @@ def test_a_node_without_supervisor_is_away_with_the_reason_and_tried_again_later
     monkeypatch.setattr(module, "_LONGEST_PAUSE_S", 3600.0)
     session, told = make_session()
     agent = FakeAgent(beats=10**6)
-    agent.problem = "cannot start a supervisor: No space left on device"
+    agent.problem = problem = "cannot start a supervisor: No space left on device"
 
     async def while_it_answers() -> None:
         beats = asyncio.ensure_future(session.mind(agent, FACTS))
@@ -239,7 +239,7 @@ def test_a_node_without_supervisor_is_away_with_the_reason_and_tried_again_later
         )
         while not told:
             await asyncio.sleep(0)
-        assert told == [Away("n1", agent.problem)]
+        assert told == [Away("n1", problem)]
         known = len(agent.echoes)
         while len(agent.echoes) < known + 10:
             await asyncio.sleep(0)

@@ -44,7 +44,7 @@ def test_a_job_that_fits_nowhere_else_waits_with_the_reason(cluster: Harness) ->
 
 
 def test_a_full_node_is_tried_again_after_longer_and_longer_pauses(cluster: Harness) -> None:
-    tried_at = []
+    tried_at: list[float] = []
     cluster.add("train", nodes=["h1"])
     cluster.end("1.1")
     for _ in range(9):
