@@ -300,6 +300,36 @@ def test_a_cut_cable_is_noticed_and_no_run_runs_twice(lab: Lab, work: Work, paus
     assert not any(event.rivals for event in work.starts(job))
 
 
+def test_work_that_a_cut_off_box_has_finished_is_not_done_again(lab: Lab, program: str) -> None:
+    """One job ends within the lease, with results of --sync; one may finish, and ends after the lease."""
+    short, long = Work(lab, program, "cut-short"), Work(lab, program, "cut-long")
+    code = lab.path("finished")
+    code.mkdir()
+    wait = f"until [ -e {short.go} ]; do sleep 0.05; done"
+    (code / "train.sh").write_text(f"{short.line()}; {wait}; mkdir results; echo 1 > results/x")
+    ends = lab.add("sh train.sh", "-C", str(code), "--sync", "--node", "h1")
+    until(lambda: short.ends(ends), "it has begun")
+    goes_on = long.add_waiting(5, "--node", "h1", "--on-cut", "finish")
+    mark = lab.mark()
+    with lab.cut(1, 0):
+        short.let_go()
+        lab.until_told(mark, "h1 is away", 10)
+        lab.until_state(ends, "waiting", 30)
+        assert "attempt 1 may still run on h1" in lab.ok("why", str(ends))
+        assert "runs to its end there" in lab.ok("why", str(goes_on))
+        long.let_go()
+        until(lambda: str(long.go) not in str(lab.hosts.processes(1)), "it has ended")
+        assert lab.state(goes_on) == "running"
+    lab.until_state(ends, "done", 90)
+    lab.until_state(goes_on, "failed", 30)
+    assert [len(short.starts(ends)), len(long.starts(goes_on))] == [1, 1]
+    assert [row.number for row in lab.of(ends)] == [1]
+    assert [(row.number, row.status) for row in lab.of(goes_on)] == [(1, 5 << 8)]
+    assert (code / "results" / "x").read_text() == "1\n"
+    assert lab.log(goes_on).read_text() == "began\nover\n"
+    assert "may still run" not in lab.ok("why", str(ends))
+
+
 def test_runs_of_a_box_that_leaves_run_elsewhere_and_it_gets_runs_when_it_is_back(
     lab: Lab, work: Work
 ) -> None:

@@ -164,9 +164,9 @@ class Agent:
         return self._sampling.result() if done else None
 
     async def _take_leave(self, proxy: ProtocolProxy | None) -> bool:
-        """Kill all jobs. Returns True once none is left; then `stoker cluster leave` can go on."""
-        is_idle = proxy is not None and not proxy.running
-        if proxy is not None and not is_idle:
+        """Kill all jobs. Returns True once the head has their ends; then `stoker cluster leave` can go on."""
+        is_idle = proxy is not None and not (proxy.running or proxy.unconfirmed)
+        if proxy is not None and proxy.running:
             await proxy.send([CutAttempt(key, lease_file.LEFT) for key in proxy.running])
         if is_idle:
             with contextlib.suppress(FileNotFoundError):

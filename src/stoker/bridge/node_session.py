@@ -18,6 +18,7 @@ from stoker.bridge.agent_messages import (
     ReadReports,
     WriteOrders,
 )
+from stoker.bridge.file_writers import FileWriters
 from stoker.bridge.log_forwarder import LogPiece, write_piece
 from stoker.bridge.staging_proxy import StagingProxy
 from stoker.engine.poll_driver import boot_clock_s
@@ -75,17 +76,15 @@ class NodeSession:
         self._granted_until_s = max(boot_clock_s() + lease_s, leased_until_s)
         self._is_expired = False
         self._is_leaving = False
-        self._is_given_up = False  # the daemon has given up the jobs that ran there
         self._stream: asyncio.Task[bool] | None = None
         self._passing: asyncio.Future[None] | None = None
         self._short_streams = 0  # in a row that the node ended soon
         self._reopen_at = 0.0
         self._log_thread = ThreadPoolExecutor(1)
+        self._writers = FileWriters()
 
     def report_state(self) -> None:
         """Report the state of the node to a new daemon."""
-        # A daemon that was not told that the node has an expired lease may still wait for its jobs.
-        self._is_given_up = self._is_expired
         if self._is_leaving:
             self._report(Leaving(self.node))
         elif self._introduction is not None and self._away is None:
@@ -159,10 +158,14 @@ class NodeSession:
             self._report(Away(self.node, reason))
 
     def check_lease(self) -> None:
-        """Report once that the node's jobs cannot be running any more."""
-        over = boot_clock_s() > self._granted_until_s + _MARGIN_S
-        if self._away is not None and over and not self._is_expired:
-            self._is_expired = self._is_given_up = True
+        """Report once that the node's jobs cannot be running any more, and none of their files is written."""
+        if self._away is None or self._is_expired:
+            return
+        if boot_clock_s() > self._granted_until_s + _MARGIN_S:
+            self.close()
+            if not self._writers.are_idle:
+                return
+            self._is_expired = True
             self._report(LeaseExpired(self.node, self._expiry_reason()))
 
     def _expiry_reason(self) -> str:
@@ -223,12 +226,11 @@ class NodeSession:
             if not await agent.call(WriteOrders(stream, lines), _CALL_S):
                 raise AgentLostError("the stream has ended")
 
-        staging_proxy = StagingProxy(agent, send, writer.write, self._notify, self._transfers)
+        staging_proxy = StagingProxy(
+            agent, send, writer.write, self._notify, self._transfers, self._writers
+        )
         directions: list[asyncio.Future[None]] = []
         try:
-            if self._is_given_up:
-                await staging_proxy.give_up()  # before any report of it arrives
-                self._is_given_up = False
             self._passing = asyncio.ensure_future(_pass_orders(staging_proxy, reader))
             reports = self._pass_reports(agent, stream, staging_proxy, writer)
             directions += (self._passing, asyncio.ensure_future(reports), staging_proxy.broken)
@@ -263,8 +265,8 @@ class NodeSession:
 
     async def _write_logs(self, pieces: list[LogPiece]) -> None:
         """Write log pieces in a thread: a file system that hangs must not delay reports of other nodes."""
-        loop = asyncio.get_running_loop()
-        for problem in await loop.run_in_executor(self._log_thread, _write_pieces, pieces):
+        written = self._writers.run(_write_pieces, pieces, executor=self._log_thread)
+        for problem in await written:
             self._notify(f"cannot write a log of a job on {self.name}: {problem}")
 
     def close(self) -> None:

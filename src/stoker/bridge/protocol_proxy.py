@@ -26,7 +26,7 @@ from stoker.executors.connection import REPLIES
 from stoker.executors.contract import Ended, Lost, Refused, Revoked, Started
 from stoker.executors.node_orders import (
     NODE_ORDERS,
-    ForgetLogs,
+    KeepAttempts,
     NodeOrder,
     RunInCopy,
     SendScript,
@@ -76,6 +76,7 @@ class ProtocolProxy:
         self._turn = asyncio.Lock()
         self._looked_up: dict[tuple[str, str], str | None] = {}
         self.running: dict[str, int] = {}
+        self.unconfirmed: set[str] = set()  # ended attempts that the head has not acknowledged
         self._keys_of_slot: dict[int, tuple[str, ...]] = {}
         self.slot_of: dict[str, int] = {}
         self.is_over = False
@@ -177,6 +178,7 @@ class ProtocolProxy:
             case Ended() | Lost() | Refused():
                 self.running.pop(report.key, None)
                 self.slot_of.pop(report.key, None)
+                self.unconfirmed.add(report.key)
                 return report.key
         return None
 
@@ -206,16 +208,17 @@ class ProtocolProxy:
             case DefineSlot():
                 self._keys_of_slot[order.number] = tuple(order.keys)
             case Acknowledge():
+                self.unconfirmed.difference_update(order.keys)
                 for key in order.keys:
                     self._forget(key)
-            case RunInCopy() | SendScript() | ForgetLogs() | SendTree():
+            case RunInCopy() | SendScript() | KeepAttempts() | SendTree():
                 self._carry_out(order)
                 return []
             case StartAttempt():
                 return await self._translate_start(order)
         return [order]
 
-    def _carry_out(self, order: RunInCopy | SendScript | ForgetLogs | SendTree) -> None:
+    def _carry_out(self, order: RunInCopy | SendScript | KeepAttempts | SendTree) -> None:
         """Carry out an order to this proxy. SendTree is for the staging proxy, which does not pass it on."""
         match order:
             case RunInCopy():
@@ -226,8 +229,8 @@ class ProtocolProxy:
                     self._scripts[order.path] = self._write_script(order.path, content)
                 except OSError as error:
                     self._unwritten[order.path] = error
-            case ForgetLogs():
-                self._logs.end_all()
+            case KeepAttempts():
+                self._logs.end_others(set(order.keys))
 
     async def _translate_start(self, start: StartAttempt) -> list[Order]:
         """Return a start with the node's paths; no order if the node refuses it."""

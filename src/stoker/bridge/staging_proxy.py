@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from stoker.bridge.agent_client import AgentClient, AgentLostError
+from stoker.bridge.file_writers import FileWriters
 from stoker.bridge.remote_node_cache import RemoteNodeCache
 from stoker.bridge.transfer_log import TransferLog, TransferRecord
 from stoker.errors import StokerError
@@ -22,7 +23,7 @@ from stoker.executors.connection import REPLIES
 from stoker.executors.contract import AttemptTransfer, Ended, Lost, Refused, Revoked, Synced
 from stoker.executors.node_orders import (
     NODE_ORDERS,
-    ForgetLogs,
+    KeepAttempts,
     NodeOrder,
     RunInCopy,
     SendTree,
@@ -50,12 +51,14 @@ class StagingProxy:
         deliver: Callable[[bytes], None],
         notify: Callable[[str], None],
         transfers: str,
+        writers: FileWriters,
     ) -> None:
         self._agent = agent
         self._send = send
         self._deliver = deliver
         self._notify = notify
         self._transfer_log = TransferLog(transfers)
+        self._writers = writers
         self.broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._buffer = LineBuffer()
         self._announced: dict[str, AttemptTransfer] = {}
@@ -63,11 +66,6 @@ class StagingProxy:
         self._downloads: dict[str, asyncio.Task[None]] = {}
         self._deletions: set[asyncio.Task[None]] = set()
         self._ended: set[str] = set()
-
-    async def give_up(self) -> None:
-        """Discard results and logs of attempts that are on the node now: others may run instead."""
-        self._transfer_log.void()
-        await self._send([NODE_ORDERS.encode([ForgetLogs()])])
 
     async def pass_on(self, data: bytes) -> None:
         """Pass data of the daemon on to the node."""
@@ -130,6 +128,8 @@ class StagingProxy:
                 self._report(reports.revoked(key))
                 self._delete_copy(key)
                 return True
+            case KeepAttempts(keys):
+                self._transfer_log.void_others(keys)
             case Acknowledge(keys):
                 self._ended.difference_update(keys)
                 for key in self._transfer_log.keys.intersection(keys):
@@ -165,7 +165,7 @@ class StagingProxy:
     async def _download(self, key: str, record: TransferRecord, end: bytes) -> None:
         job, node_cache = key.partition(".")[0], RemoteNodeCache(self._agent)
         try:
-            brought = await asyncio.to_thread(_bring, node_cache, record)
+            brought = await self._writers.run(_bring, node_cache, record)
             if brought is not None and brought.notice is not None:
                 self._notify(f"job {job}: {brought.notice}")
         except Exception as error:  # the job has ended nevertheless

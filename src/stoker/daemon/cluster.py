@@ -9,6 +9,7 @@ from stoker.cluster.ray_command import ray_environment
 from stoker.cluster.ray_supervisor_control import ensure_ray_supervisor
 from stoker.cluster.settings import load_node, load_settings
 from stoker.core.node import NodeFacts
+from stoker.engine.adoption import revive
 from stoker.engine.cluster_gpus import ClusterGpus
 from stoker.engine.config import Config
 from stoker.engine.context import QueueContext
@@ -60,7 +61,12 @@ class Cluster:
         self.gpus = ClusterGpus(slot_table)
         self.gpus.on_notice = context.publisher.on_notice
         nodes = context.nodes = self.nodes = Nodes(
-            engine, context.database, self.gpus, self.fleet, context.publisher.on_notice
+            engine,
+            context.database,
+            self.gpus,
+            self.fleet,
+            context.publisher.on_notice,
+            lambda attempt: revive(engine, context.jobs, self._home, attempt, engine.clock()),
         )
         nodes.remember()
 

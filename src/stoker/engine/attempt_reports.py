@@ -21,14 +21,15 @@ from stoker.store.jobs import Jobs
 from stoker.supervisor.journal import Record
 
 if TYPE_CHECKING:
+    from stoker.engine.given_up import GivenUp
     from stoker.engine.suspensions import Suspensions
 
 
 class AttemptReports(msgspec.Struct, kw_only=True, eq=False):
     """Takes attempts from claimed to started to ended.
 
-    With `kills_unknown`, kills processes of attempts that are not on the slot table: the engine gave
-    them up while their node could not be reached.
+    In a cluster, kills processes of attempts that are not on the slot table: the engine gave them up while
+    their node could not be reached. `given_up` has those of which no end was seen.
     """
 
     slot_table: SlotTable
@@ -38,12 +39,18 @@ class AttemptReports(msgspec.Struct, kw_only=True, eq=False):
     termination: Termination
     listener: EngineListener
     suspensions: Suspensions | None
-    kills_unknown: bool
+    is_cluster: bool
+    given_up: GivenUp | None
 
     def on_unknown(self, report: Started) -> None:
         """Handle the start of an attempt that is not on the slot table: it has ended, or was given up."""
-        if self.kills_unknown:
+        if self.is_cluster:
             self.executor.kill(report.key)
+
+    def on_unknown_end(self, key: str) -> None:
+        """Handle the end of an attempt that is not on the slot table."""
+        if self.given_up is not None:
+            self.given_up.discard(key)
 
     def on_started(
         self, running: RunningAttempt, report: Started, now: float, *, is_over: bool
@@ -112,6 +119,7 @@ class AttemptReports(msgspec.Struct, kw_only=True, eq=False):
 
     def lose(self, running: RunningAttempt, reason: str, *, cut_off: bool = False) -> None:
         """Record an attempt whose end cannot be known as lost."""
+        cut_off = cut_off or running.revived
         self.ends.end(running, Outcome(event=Event.LOSE, reason=reason, cut_off=cut_off))
 
     def on_synced(self, report: Synced) -> None:
@@ -126,6 +134,8 @@ class AttemptReports(msgspec.Struct, kw_only=True, eq=False):
             else:
                 self.lose(running, "the supervisor does not know how it ended")
         self.slot_table.spread_adopted()
+        if self.given_up is not None and report.node:
+            self.given_up.keep_only(report.node, report.keys)
 
     def settle(self, records: Mapping[str, Record]) -> None:
         """Record the attempts of a lost executor as its journal knows them."""

@@ -59,7 +59,7 @@ class LaunchSpecs:
         self._sync_limit_bytes = sync_limit_bytes
         self._is_warm = is_warm
         self._checkpoints = os.path.join(home, "checkpoints")
-        self._contexts: OrderedDict[tuple[JobEnvironment, bool, bool], LaunchContext] = (
+        self._contexts: OrderedDict[tuple[JobEnvironment, bool, bool, str], LaunchContext] = (
             OrderedDict()
         )
         self._last_number = 0
@@ -166,7 +166,8 @@ class LaunchSpecs:
     def _context(self, facts: Facts) -> LaunchContext:
         surroundings = self._jobs.surroundings(facts.submission)
         shares = facts.request.share is not None
-        key = (surroundings, bool(facts.fresh), shares)
+        on_cut = facts.request.options.on_cut
+        key = (surroundings, bool(facts.fresh), shares, on_cut)
         context = self._contexts.get(key)
         if context is None:
             self._last_number += 1
@@ -178,6 +179,8 @@ class LaunchSpecs:
             env["STOKER_CHECKPOINTS"] = self._checkpoints
             if surroundings.linger:
                 env["STOKER_LINGER"] = "1"
+            if on_cut != "stop":
+                env["STOKER_ON_CUT"] = on_cut
             cwd = run_folder(self._home, surroundings, fresh=bool(facts.fresh))
             context = LaunchContext(
                 self._last_number, env, cwd, surroundings.shell or DEFAULT_SHELL

@@ -22,6 +22,7 @@ from stoker.engine.eta import Eta
 from stoker.engine.event_broadcast import Broadcast
 from stoker.engine.event_publisher import Publisher
 from stoker.engine.failure_limit import FailureLimit
+from stoker.engine.given_up import GivenUp
 from stoker.engine.gpu_users import Board
 from stoker.engine.hooks import Hooks
 from stoker.engine.launch_spec import LaunchSpecs, command_facts, run_folder
@@ -83,6 +84,7 @@ class _QueueBuilder:
             self.slot_table.update_node(facts)
         self.admission = Admission(sources.database, self.slot_table)
         self.pending = PendingJobs(self.jobs)
+        self.given_up = GivenUp(sources.database, self.jobs)
         self.sharing = Sharing(
             self.slot_table,
             SharingRecords(sources.database),
@@ -131,6 +133,7 @@ class _QueueBuilder:
                 ),
                 make_suspensions=self._make_suspensions,
                 on_node_report=sources.on_node_report,
+                given_up=self.given_up,
             )
         )
 
@@ -188,6 +191,7 @@ class _QueueBuilder:
         self.pending.load()
         self.admission.load()
         self.sharing.load()
+        self.given_up.load()
 
 
 def assemble(

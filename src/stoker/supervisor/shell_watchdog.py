@@ -43,7 +43,7 @@ is_over() {
 find_jobs() {
   found=$(printf '%s\n' /proc/[0-9]*/environ |
     xargs -r grep -lsa "STOKER_COOKIE=[A-Za-z0-9_./:-]*$WATCH_NAME:" |
-    xargs -r grep -Lsa "STOKER_PART=")
+    xargs -r grep -Lsa -e STOKER_PART= -e STOKER_ON_CUT=finish)
 }
 
 start_of() {

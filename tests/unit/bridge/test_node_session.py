@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
-from pathlib import Path
 
 import pytest
 
@@ -20,7 +20,6 @@ from stoker.bridge.agent_messages import (
     encode,
 )
 from stoker.bridge.node_session import NodeSession
-from stoker.executors.node_orders import NODE_ORDERS, ForgetLogs
 from stoker.executors.node_reports import (
     Away,
     ClockOffset,
@@ -31,7 +30,6 @@ from stoker.executors.node_reports import (
     NodeReport,
 )
 
-FORGET_LOGS = NODE_ORDERS.encode([ForgetLogs()])
 FACTS = Introduction(id="n1", name="h1", version="1")
 
 
@@ -111,14 +109,6 @@ def carry(session: NodeSession) -> None:
         await session.carry(asyncio.StreamReader(), IgnoringWriter())  # type: ignore[arg-type]
 
     asyncio.run(open_stream())
-
-
-def come_back(session: NodeSession) -> list[bytes]:
-    """Let the node answer again and a daemon open a stream; return the first orders to the node."""
-    agent = FakeAgent(beats=2)
-    mind(session, agent)
-    carry(session)
-    return agent.orders
 
 
 def test_a_node_has_joined_once_it_has_a_lease(clock: Clock) -> None:
@@ -254,34 +244,21 @@ def test_a_node_without_supervisor_is_away_with_the_reason_and_tried_again_later
     asyncio.run(while_it_answers())
 
 
-class TestGivingUp:
-    """Once a daemon knows that a node has parted, it may run the node's jobs elsewhere."""
+def test_jobs_are_not_given_up_while_a_thread_writes_their_files(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session, told = make_session()
+    clock.now_s += 40
 
-    def part(self, clock: Clock, notes: Path) -> NodeSession:
-        session, _told = make_session(str(notes))
-        mind(session, FakeAgent(beats=2))
-        clock.now_s += 40
+    async def expire() -> None:
+        may_go_on = threading.Event()
+        work = asyncio.ensure_future(session._writers.run(may_go_on.wait, 20))
+        await asyncio.sleep(0)
         session.check_lease()
-        return session
+        assert told == []
+        may_go_on.set()
+        await work
+        session.check_lease()
+        assert isinstance(told[0], LeaseExpired)
 
-    def test_a_returning_node_forgets_the_logs_of_given_up_jobs_once(
-        self, clock: Clock, tmp_path: Path
-    ) -> None:
-        session = self.part(clock, tmp_path)
-        assert come_back(session) == [FORGET_LOGS]
-        assert come_back(session) == []
-
-    def test_logs_are_forgotten_also_after_a_restart_of_the_daemon_meanwhile(
-        self, clock: Clock, tmp_path: Path
-    ) -> None:
-        session = self.part(clock, tmp_path)
-        session.report_state()
-        assert come_back(session) == [FORGET_LOGS]
-
-    def test_a_daemon_that_does_not_know_of_the_parting_keeps_waiting_for_the_jobs(
-        self, clock: Clock, tmp_path: Path
-    ) -> None:
-        session = self.part(clock, tmp_path)
-        mind(session, FakeAgent(beats=2))
-        session.report_state()
-        assert come_back(session) == []
+    asyncio.run(expire())

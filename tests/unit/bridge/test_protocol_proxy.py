@@ -19,7 +19,7 @@ from stoker.bridge.log_forwarder import LogForwarders, LogPiece
 from stoker.bridge.protocol_proxy import ProtocolProxy
 from stoker.executors.connection import REPLIES
 from stoker.executors.contract import Refused
-from stoker.executors.node_orders import NODE_ORDERS, ForgetLogs, NodeOrder, RunInCopy, SendScript
+from stoker.executors.node_orders import NODE_ORDERS, KeepAttempts, NodeOrder, RunInCopy, SendScript
 from stoker.supervisor import reports
 from stoker.supervisor.framing import SUPERVISOR_ORDERS
 from stoker.supervisor.journal import Ending
@@ -100,11 +100,12 @@ def test_a_log_is_forwarded_before_the_end_of_its_job(tmp_path: Path) -> None:
 def test_logs_of_abandoned_attempts_are_not_forwarded(tmp_path: Path) -> None:
     async def scenario(node: Node) -> None:
         await node.start("7.1")
-        await node.order(ForgetLogs())
+        await node.start("8.1")
+        await node.order(KeepAttempts(["8.1"]))
         output = await node.report(reports.lost("7.1", "its lease", True))
         assert output.pieces == []
-        assert list((tmp_path / "logs").iterdir()) == []
-        assert b'["logs"]' not in node.supervisor.recv(1 << 16)
+        assert {path.name for path in (tmp_path / "logs").iterdir()} == {"8.1.log", "8.1.trail"}
+        assert b'"keep"' not in node.supervisor.recv(1 << 16)
 
     run(tmp_path, scenario)
 
@@ -120,6 +121,17 @@ def test_files_of_an_ended_attempt_are_deleted(tmp_path: Path, word: str) -> Non
             await node.order(Acknowledge(["7.1"]))
         assert node.left() == set()
         assert node.proxy.slot_of == {}
+
+    run(tmp_path, scenario)
+
+
+def test_an_end_is_unconfirmed_until_the_head_acknowledges_it(tmp_path: Path) -> None:
+    async def scenario(node: Node) -> None:
+        await node.start("7.1")
+        await node.report(ended("7.1"))
+        assert node.proxy.unconfirmed == {"7.1"}
+        await node.order(Acknowledge(["7.1"]))
+        assert node.proxy.unconfirmed == set()
 
     run(tmp_path, scenario)
 

@@ -7,6 +7,7 @@ import contextlib
 import errno
 import json
 import os
+import threading
 from collections.abc import Callable, Coroutine
 from functools import partial
 from pathlib import Path
@@ -16,6 +17,7 @@ import msgspec
 import pytest
 
 from stoker.bridge import remote_node_cache
+from stoker.bridge import staging_proxy as module
 from stoker.bridge.agent import CACHE_METHODS
 from stoker.bridge.agent_client import AgentClient, AgentLostError
 from stoker.bridge.agent_messages import (
@@ -27,6 +29,7 @@ from stoker.bridge.agent_messages import (
     decode_request,
     encode,
 )
+from stoker.bridge.file_writers import FileWriters
 from stoker.bridge.remote_node_cache import RemoteNodeCache
 from stoker.bridge.staging_proxy import StagingProxy
 from stoker.staging.node_cache import NodeCache
@@ -46,7 +49,14 @@ def test_a_transfer_is_not_passed_on_wherever_the_stream_is_cut(tmp_path: Path, 
             sent.extend(json.loads(line))
 
     async def pass_all() -> None:
-        staging_proxy = StagingProxy(None, send, lambda _data: None, print, str(tmp_path))  # type: ignore[arg-type]
+        staging_proxy = StagingProxy(
+            None,  # type: ignore[arg-type]
+            send,
+            lambda _data: None,
+            print,
+            str(tmp_path),
+            FileWriters(),
+        )
         await staging_proxy.pass_on(STREAM[:cut])
         await staging_proxy.pass_on(STREAM[cut:])
 
@@ -59,7 +69,7 @@ def test_reports_without_a_transfer_pass_unchanged(tmp_path: Path) -> None:
     reports = [b'["ended", "1.1", 0, 1, 2, 3]', b'["finished"]', b'["busy"]']
 
     async def bring() -> None:
-        staging_proxy = StagingProxy(None, None, passed.append, print, str(tmp_path))  # type: ignore[arg-type]
+        staging_proxy = StagingProxy(None, None, passed.append, print, str(tmp_path), FileWriters())  # type: ignore[arg-type]
         staging_proxy.bring(reports)
 
     asyncio.run(bring())
@@ -83,12 +93,15 @@ class ProxyHarness:
         self.broken: set[object] = set()
         self.failures: dict[object, CacheFailure] = {}
         self.moved = asyncio.Event()
+        self.writers = FileWriters()
         self.staging_proxy = self.make_staging_proxy()
 
     def make_staging_proxy(self) -> StagingProxy:
         """Open one more stream."""
         agent = AgentClient(lambda data: self.serve(data))
-        return StagingProxy(agent, self.send, self.deliver, self.notices.append, str(self.notes))
+        return StagingProxy(
+            agent, self.send, self.deliver, self.notices.append, str(self.notes), self.writers
+        )
 
     async def serve(self, data: bytes) -> bytes:
         request = decode_request(data)
@@ -330,14 +343,68 @@ def test_results_of_a_given_up_attempt_are_discarded_and_its_copy_is_deleted(
         (harness.target / "model").write_text("that of the next attempt")
         harness.staging_proxy.close()
         harness.staging_proxy, harness.sent = harness.make_staging_proxy(), []
-        await harness.staging_proxy.give_up()
+        await harness.order(["keep", ["2.1"]])
         harness.report("lost", "1.1", "its lease", True)
         await harness.until(lambda: harness.delivered)
 
-        assert harness.sent == [["logs"]]
+        assert harness.sent == [["keep", ["2.1"]]]
         assert verbs(harness.delivered) == ["lost"]
         assert (harness.target / "model").read_text() == "that of the next attempt"
         assert not tree.exists()
+
+    run(tmp_path, scenario)
+
+
+@pytest.mark.parametrize("can_write", [True, False])
+def test_results_of_a_wanted_attempt_come_back_after_a_new_stream(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, can_write: bool
+) -> None:
+    async def scenario(harness: ProxyHarness) -> None:
+        for key in ("1.1", "2.1"):
+            target = str(harness.target / key)
+            await harness.launch(key, results="results", target=target, limit_bytes=1000)
+        await harness.until(lambda: len(harness.sent) == 4)
+        for copy in harness.copies.iterdir():
+            (copy / "tree" / "results").mkdir()
+            (copy / "tree" / "results" / "model").write_text("a model")
+        harness.staging_proxy.close()
+        harness.staging_proxy = harness.make_staging_proxy()
+        if not can_write:
+            monkeypatch.setattr("stoker.bridge.transfer_log.write_whole", _fail)
+        await harness.order(["keep", ["1.1"]])
+        harness.report("ended", "1.1", 0, 1, 2, 3)
+        harness.report("ended", "2.1", 0, 1, 2, 3)
+        await harness.until(lambda: len(harness.delivered) == 2)
+        assert [path.name for path in harness.target.iterdir()] == ["1.1"]
+
+    run(tmp_path, scenario)
+
+
+def _fail(*_arguments: object, **_more: object) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_thread_that_writes_counts_until_its_end_although_its_stream_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began, may_go_on = threading.Event(), threading.Event()
+
+    def hang(*_arguments: object) -> None:
+        began.set()
+        may_go_on.wait(20)
+
+    monkeypatch.setattr(module, "bring_back", hang)
+
+    async def scenario(harness: ProxyHarness) -> None:
+        await start(harness, results="results", target=str(harness.target), limit_bytes=1000)
+        harness.report(*ENDED)
+        await harness.until(began.is_set)
+        harness.staging_proxy.close()
+        await asyncio.sleep(0)
+        assert not harness.writers.are_idle
+        may_go_on.set()
+        await harness.until(lambda: harness.writers.are_idle)
+        assert harness.delivered == []
 
     run(tmp_path, scenario)
 

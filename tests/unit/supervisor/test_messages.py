@@ -13,7 +13,7 @@ from stoker.executors.connection import REPLIES, Busy, Hello
 from stoker.executors.contract import Ended, Started, SupervisorReport
 from stoker.executors.node_orders import (
     NODE_ORDERS,
-    ForgetLogs,
+    KeepAttempts,
     NodeOrder,
     RunInCopy,
     SendScript,
@@ -104,7 +104,7 @@ def test_orders_to_proxies_are_read_as_they_were_written_among_those_of_the_supe
         SendScript("/a", "eA=="),
         SendTree("1.1", {}),
         RunInCopy("1.1", "/", None),
-        ForgetLogs(),
+        KeepAttempts(["1.1"]),
     ]
     line = NODE_ORDERS.encode([*orders, *SAMPLES])
     read = NODE_ORDERS.decode(line)

@@ -57,12 +57,13 @@ def is_there(pid: int) -> bool:
 def test_only_jobs_of_its_supervisor_are_ended(lease: str, processes: ExitStack) -> None:
     job = start(processes, STOKER_COOKIE=f"{NAME}:1.1")
     inner = start(processes, STOKER_COOKIE=f"stoker-other:1.1/{NAME}:12.3")
+    finishing = start(processes, STOKER_COOKIE=f"{NAME}:1.2", STOKER_ON_CUT="finish")
     part = start(processes, STOKER_COOKIE=f"{NAME}:1.1", STOKER_PART="supervisor")
     foreign = start(processes, STOKER_COOKIE="stoker-q:1.1", NOTE=f"{NAME}:1.1")
     watchdog = start_shell_watchdog(lease, NAME)
     try:
         assert (job.wait(20), inner.wait(20)) == (-9, -9)
-        assert [part.poll(), foreign.poll()] == [None, None]
+        assert [each.poll() for each in (finishing, part, foreign)] == [None, None, None]
         assert is_there(watchdog)  # this process is its supervisor, and may start more
     finally:
         process_tree.send([watchdog], 9)
