@@ -60,10 +60,10 @@ class Work:
     def line(self, ms: int = 0, code: int = 0) -> str:
         return f"{self._program} {self.record} {ms} {code}"
 
-    def add_waiting(self, code: int, *words: str) -> int:
+    def add_waiting(self, code: int, *words: str, first: str = "echo began") -> int:
         """Add a job that ends with a code once it is let go, and wait until it runs."""
         wait = f"until [ -e {self.go} ]; do sleep 0.05; done"
-        job = self.lab.add(f"{self.line()}; echo began; {wait}; echo over; exit {code}", *words)
+        job = self.lab.add(f"{self.line()}; {first}; {wait}; echo over; exit {code}", *words)
         until(lambda: self.lab.of(job)[-1].state == "running", f"job {job} runs", 20)
         until(lambda: self.ends(job), f"job {job} has told of itself")
         return job
@@ -333,7 +333,9 @@ def test_work_that_a_cut_off_box_has_finished_is_not_done_again(lab: Lab, progra
 def test_runs_of_a_box_that_leaves_run_elsewhere_and_it_gets_runs_when_it_is_back(
     lab: Lab, work: Work
 ) -> None:
-    job = work.add_waiting(0, "--node", "h1,h2")
+    step = "$STOKER_CHECKPOINT_DIR/step"
+    first = f"cat {step}; mkdir -p {step}s; echo $STOKER_ATTEMPT >> {step}; cp {step} {step}s/last"
+    job = work.add_waiting(0, "--node", "h1,h2", first=first)
     host = int((lab.of(job)[-1].slots or "")[1])
     mark = lab.mark()
     assert "left the cluster" in lab.hosts.ok(host, "cluster", "leave")
@@ -345,6 +347,11 @@ def test_runs_of_a_box_that_leaves_run_elsewhere_and_it_gets_runs_when_it_is_bac
         ("done", f"h{3 - host}"),
     ]
     assert not any(event.rivals for event in work.starts(job))
+    assert lab.log(job).read_text() == "1\nover\n"  # the checkpoints of the first attempt
+    kept = lab.hosts.home(0) / "checkpoints" / "0" / str(job)
+    assert (kept / "steps" / "last").read_text() == "1\n2\n"
+    for other in (1, 2):
+        assert not [*lab.hosts.home(other).glob(f"cluster/queues/*/checkpoints/0/{job}/*")]
 
     lab.until_told(mark, f"h{host} has left the cluster")
     lab.join(host)

@@ -36,6 +36,7 @@ from stoker.gpus.nvml import Nvml
 from stoker.gpus.slot_grammar import default_slots, parse_slots
 from stoker.home import find_home
 from stoker.staging.node_cache import NodeCache
+from stoker.staging.node_checkpoints import NodeCheckpoints
 from stoker.supervisor import lease_file
 from stoker.supervisor.messages import CutAttempt
 
@@ -45,6 +46,7 @@ _SAMPLE_TIMEOUT_S = 1.0
 _CACHE_THREADS = 4
 _KEEP_BYTES = 4 << 30  # contents that the cache keeps for the next trees
 _PRUNE_PERIOD_S = 3600.0
+_UNUSED_CHECKPOINTS_S = 7 * 86400.0  # those that have not travelled are kept for so long
 _RAY_PREFIX = "RAY_"  # of the variables that Ray adds to the environment of its workers
 CACHE_METHODS: dict[type[CacheRequest[Any]], Callable[..., Any]] = {
     messages.FindMissing: NodeCache.missing,
@@ -53,6 +55,10 @@ CACHE_METHODS: dict[type[CacheRequest[Any]], Callable[..., Any]] = {
     messages.Collect: NodeCache.collect,
     messages.Fetch: NodeCache.fetch,
     messages.DeleteCopy: NodeCache.done,
+    messages.LayOutCheckpoints: NodeCheckpoints.lay_out,
+    messages.CollectCheckpoints: NodeCheckpoints.collect,
+    messages.FetchCheckpoints: NodeCheckpoints.fetch,
+    messages.DeleteCheckpoints: NodeCheckpoints.delete,
 }
 
 
@@ -84,6 +90,9 @@ class Agent:
             without=_RAY_PREFIX,
         )
         self._node_cache = NodeCache(os.path.join(self._folder, "node_cache"))
+        self._checkpoints = NodeCheckpoints(
+            os.path.join(self._folder, "checkpoints"), self._node_cache.blobs
+        )
         self._pruned_at_s = -_PRUNE_PERIOD_S
         self._pruning: asyncio.Task[None] | None = None
         self._proxy: ProtocolProxy | None = None
@@ -193,7 +202,11 @@ class Agent:
             connection.close()
             return None
         self._proxy = ProtocolProxy(
-            connection, self._folder, self._introduction.name, self._log_forwarders
+            connection,
+            self._folder,
+            self._introduction.name,
+            self._log_forwarders,
+            self._checkpoints,
         )
         self._guard = asyncio.ensure_future(self._replace_supervisor(self._proxy))
         return None
@@ -250,7 +263,9 @@ class Agent:
             self._pruned_at_s = boot_clock_s()
             self._pruning = asyncio.ensure_future(self._prune())
         method = CACHE_METHODS[type(request)]
-        work = partial(method, self._node_cache, *msgspec.structs.astuple(request))
+        is_checkpoint = isinstance(request, messages.CheckpointRequest)
+        target = self._checkpoints if is_checkpoint else self._node_cache
+        work = partial(method, target, *msgspec.structs.astuple(request))
         try:
             return await asyncio.get_running_loop().run_in_executor(self._cache_threads, work)
         except (StokerError, OSError) as error:
@@ -259,6 +274,8 @@ class Agent:
     async def _prune(self) -> None:
         with contextlib.suppress(StokerError, OSError):  # it is tried again in an hour
             await asyncio.to_thread(self._node_cache.prune, _KEEP_BYTES)
+            keep = set() if self._proxy is None else self._proxy.jobs
+            await asyncio.to_thread(self._checkpoints.prune, keep, _UNUSED_CHECKPOINTS_S)
 
     def _find_slots(self, named: str | None) -> tuple[Slot, ...]:
         known = None if self._nvml is None else self._nvml.gpus()

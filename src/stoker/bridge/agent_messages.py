@@ -141,9 +141,49 @@ class DeleteCopy(CacheRequest[CacheFailure | None], frozen=True):
     name: str
 
 
+class CheckpointRequest(CacheRequest[ReplyT], frozen=True):
+    """Base class of the calls of the node's NodeCheckpoints: one for each method, with its arguments."""
+
+
+class LayOutCheckpoints(CheckpointRequest[WorkingCopy | CacheFailure], frozen=True):
+    """NodeCheckpoints.lay_out."""
+
+    manifest: bytes
+    job: int
+
+
+class CollectCheckpoints(CheckpointRequest[CollectedResults | CacheFailure], frozen=True):
+    """NodeCheckpoints.collect."""
+
+    job: int
+    limit_bytes: int
+
+
+class FetchCheckpoints(CheckpointRequest[bytes | CacheFailure | None], frozen=True):
+    """NodeCheckpoints.fetch."""
+
+    job: int
+    digest: str
+    offset: int
+
+
+class DeleteCheckpoints(CheckpointRequest[CacheFailure | None], frozen=True):
+    """NodeCheckpoints.delete."""
+
+    job: int
+
+
 _CacheCall = FindMissing | PutPieces | LayOut | Collect | Fetch | DeleteCopy
+_CheckpointCall = LayOutCheckpoints | CollectCheckpoints | FetchCheckpoints | DeleteCheckpoints
 _requests: msgspec.msgpack.Decoder[AgentRequest[Any]] = msgspec.msgpack.Decoder(
-    Introduce | Heartbeat | OpenStream | WriteOrders | ReadReports | CloseStream | _CacheCall
+    Introduce
+    | Heartbeat
+    | OpenStream
+    | WriteOrders
+    | ReadReports
+    | CloseStream
+    | _CacheCall
+    | _CheckpointCall
 )
 encode = msgspec.msgpack.encode
 decode_request = _requests.decode

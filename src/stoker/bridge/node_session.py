@@ -18,6 +18,7 @@ from stoker.bridge.agent_messages import (
     ReadReports,
     WriteOrders,
 )
+from stoker.bridge.checkpoint_proxy import HeadFiles
 from stoker.bridge.file_writers import FileWriters
 from stoker.bridge.log_forwarder import LogPiece, write_piece
 from stoker.bridge.staging_proxy import StagingProxy
@@ -58,7 +59,7 @@ class NodeSession:
         name: str,
         report: Callable[[NodeReport], None],
         lease_s: float,
-        transfers: str,
+        files: HeadFiles,
         leased_until_s: float = 0.0,
     ) -> None:
         self.node = node
@@ -66,7 +67,7 @@ class NodeSession:
         self.lease_s = lease_s
         self.watch_gpus = False
         self._report = report
-        self._transfers = transfers
+        self.files = files
         self._introduction: Introduction | None = None
         self._offset = ClockOffset()
         self._quickest_s = float("inf")
@@ -227,7 +228,7 @@ class NodeSession:
                 raise AgentLostError("the stream has ended")
 
         staging_proxy = StagingProxy(
-            agent, send, writer.write, self._notify, self._transfers, self._writers
+            agent, send, writer.write, self._notify, self.files, self._writers
         )
         directions: list[asyncio.Future[None]] = []
         try:

@@ -192,6 +192,8 @@ class AttemptEnds(msgspec.Struct, kw_only=True, eq=False):
 
     def _retry(self, running: RunningAttempt, outcome: Outcome, again: Again) -> None:
         job = running.attempt.job
+        if self.retry_policy.checkpoints is not None:
+            self.retry_policy.checkpoints.on_requeued(running)
         self.jobs.retry(job)
         self.slot_table.vacate(running)
         if again is Again.UNCOUNTED:
@@ -207,6 +209,8 @@ class AttemptEnds(msgspec.Struct, kw_only=True, eq=False):
         job = running.attempt.job
         self.slot_table.vacate(running)
         self.retry_policy.forget(job)
+        if outcome.is_success and self.retry_policy.checkpoints is not None:
+            self.retry_policy.checkpoints.forget(job)
         self.queue.on_over(job)
         self.progress.count_end(outcome.event)
 

@@ -16,7 +16,7 @@ from stoker.engine.placement import find_slots
 from stoker.engine.running_attempt import Paused, Running, RunningAttempt, Suspended
 from stoker.engine.slots import SlotTable
 from stoker.engine.termination import Termination
-from stoker.executors.contract import Ended, Executor, Started, Synced
+from stoker.executors.contract import Ended, Executor, Started, Stayed, Synced
 from stoker.store.jobs import Jobs
 from stoker.supervisor.journal import Record
 
@@ -46,6 +46,13 @@ class AttemptReports(msgspec.Struct, kw_only=True, eq=False):
         """Handle the start of an attempt that is not on the slot table: it has ended, or was given up."""
         if self.is_cluster:
             self.executor.kill(report.key)
+
+    def on_stayed(self, report: Stayed) -> None:
+        """Handle checkpoints that stay on the node of an attempt."""
+        running = self.slot_table.running.get(report.key)
+        places = self.ends.retry_policy.checkpoints
+        if running is not None and places is not None:
+            places.on_stayed(running, report.reason)
 
     def on_unknown_end(self, key: str) -> None:
         """Handle the end of an attempt that is not on the slot table."""
@@ -78,6 +85,8 @@ class AttemptReports(msgspec.Struct, kw_only=True, eq=False):
             self.suspensions.on_started(running)
         if is_new:
             self.ends.retry_policy.rests.on_start(running.where)
+            if self.ends.retry_policy.checkpoints is not None:
+                self.ends.retry_policy.checkpoints.on_start(running)
             self.ends.gpus.on_start(running)
         if not is_over and is_new:
             slots = running.taken_by if placed else None

@@ -33,6 +33,7 @@ from stoker.store.database import Database
 from stoker.store.jobs import Jobs
 
 if TYPE_CHECKING:
+    from stoker.engine.checkpoint_places import CheckpointPlaces
     from stoker.engine.given_up import GivenUp
     from stoker.engine.mps import Mps
     from stoker.engine.preemption import Preemption
@@ -65,6 +66,7 @@ class EngineParts(msgspec.Struct, frozen=True, kw_only=True):
     make_suspensions: Callable[[Termination], Suspensions] | None = None
     on_node_report: Callable[[NodeReport], None] | None = None  # of a cluster
     given_up: GivenUp | None = None
+    checkpoint_places: CheckpointPlaces | None = None
 
 
 def build_engine(parts: EngineParts) -> Engine:
@@ -147,6 +149,7 @@ class _EngineBuilder:
             GpuFeatures(parts.clock, sharing=parts.sharing, mps=parts.mps),
             parts.places,
             None if pause_queue is None else pause,
+            parts.checkpoint_places,
         )
 
     def _make_report_handler(self) -> ReportHandler:

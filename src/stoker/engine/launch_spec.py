@@ -85,7 +85,14 @@ class LaunchSpecs:
             make_run_folder(run_dir, self._jobs.params_of(facts.id))
             words = enter_run_folder(run_dir, words)
             env = {VARIABLE: run_dir}
-        spec = LaunchSpec(words, log, context.number, env, transfer=transfer)
+        spec = LaunchSpec(
+            words,
+            log,
+            context.number,
+            env,
+            transfer=transfer,
+            checkpoints=checkpoint_folder(self._home, facts.id),
+        )
         modules = [name for name in options.warm if name != AUTO or self._is_warm()]
         if not modules:
             return spec

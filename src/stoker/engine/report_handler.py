@@ -48,6 +48,8 @@ class ReportHandler(msgspec.Struct, kw_only=True, eq=False):
                         self.attempts.on_unknown(report)
                 case Synced():
                     self._on_synced(report)
+                case contract.Stayed():
+                    self.attempts.on_stayed(report)
                 case _:
                     self._apply_other(report, now)
         return [each.key for each in reports if isinstance(each, (Ended, Refused, Lost))]

@@ -137,6 +137,8 @@ class TurnPlanner(msgspec.Struct, kw_only=True, eq=False):
         if may_start and (self._turn_again or self.queue.unfinished):
             return now
         due = min([self.retry_policy.rests.due_at(), *self.claims_ahead.due_at()])
+        if self.retry_policy.checkpoints:
+            due = min(due, self.retry_policy.checkpoints.due_at())
         if self._lacks_slots:
             due = min(due, self.gpu_leases.next_retry_at())
         sharing = self.gpus.sharing

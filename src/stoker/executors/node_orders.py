@@ -23,6 +23,12 @@ class SendTree(NamedTuple):
     transfer: dict[str, Any]
 
 
+class SendCheckpoints(NamedTuple):
+    """Send the checkpoints of an attempt's job ahead of its start."""
+
+    key: str
+
+
 class RunInCopy(NamedTuple):
     """Start an attempt in this copy of its tree; `run_dir` is the folder of its run in it."""
 
@@ -40,12 +46,13 @@ class KeepAttempts(NamedTuple):
     keys: Sequence[str]
 
 
-NodeOrder = Order | SendScript | SendTree | RunInCopy | KeepAttempts
+NodeOrder = Order | SendScript | SendTree | SendCheckpoints | RunInCopy | KeepAttempts
 NODE_ORDERS: OrderCodec[NodeOrder] = OrderCodec(
     {
         **ORDERS,
         "script": SendScript,
         "tree": SendTree,
+        "checkpoints": SendCheckpoints,
         "copy": RunInCopy,
         "keep": KeepAttempts,
     }

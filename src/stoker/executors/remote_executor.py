@@ -17,6 +17,7 @@ from stoker.executors.node_orders import (
     NODE_ORDERS,
     KeepAttempts,
     NodeOrder,
+    SendCheckpoints,
     SendScript,
     SendTree,
 )
@@ -101,6 +102,7 @@ class RemoteExecutor(ProtocolClient):
             for order in orders
             if order.transfer is not None
         ]
+        needs += [SendCheckpoints(order.key) for order in orders if _has_checkpoints(order)]
         if needs:
             self._connection.send_line(NODE_ORDERS.encode(needs))
         super().launch(orders)
@@ -182,6 +184,17 @@ def _for_node(order: Launch) -> Launch:
     if order.transfer is None:
         return order
     return msgspec.structs.replace(order, argv=order.transfer.argv, warm=None, env=None)
+
+
+def _has_checkpoints(order: Launch) -> bool:
+    """Whether there are checkpoints to send along."""
+    if order.checkpoints is None:
+        return False
+    try:
+        with os.scandir(order.checkpoints) as found:
+            return next(found, None) is not None
+    except OSError:
+        return False
 
 
 def _read_script(path: str) -> SendScript:

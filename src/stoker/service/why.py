@@ -106,6 +106,9 @@ def _waiting(context: QueueContext, facts: Facts) -> str:
         text = _waits_for_gpus(context, facts, preview.reserved)
     else:
         text = _waits_without_gpu(context, facts.request)
+    places = context.engine.retry_policy.checkpoints
+    if places is not None and (waits := places.why(facts.id)) is not None:
+        text += f"; {waits}"
     text += "".join(f"; {away}" for away in _away(context, facts.request))
     return f"{text}; it is the next to start" if forced else text + _jobs_ahead(context, facts)
 

@@ -19,6 +19,7 @@ from stoker.bridge.agent_messages import (
     decode_request,
     encode,
 )
+from stoker.bridge.checkpoint_proxy import HeadFiles
 from stoker.bridge.node_session import NodeSession
 from stoker.executors.node_reports import (
     Away,
@@ -92,7 +93,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 def make_session(notes: str = "/nowhere") -> tuple[NodeSession, list[NodeReport]]:
     told: list[NodeReport] = []
-    return NodeSession("n1", "h1", told.append, 30.0, notes), told
+    files = HeadFiles(transfers=notes, checkpoints="/nowhere", limit_bytes=0)
+    return NodeSession("n1", "h1", told.append, 30.0, files), told
 
 
 class IgnoringWriter:

@@ -15,11 +15,14 @@ import pytest
 
 from stoker.bridge import protocol_proxy as module
 from stoker.bridge.agent_messages import StreamOutput
+from stoker.bridge.checkpoint_watch import CheckpointWatch
 from stoker.bridge.log_forwarder import LogForwarders, LogPiece
 from stoker.bridge.protocol_proxy import ProtocolProxy
 from stoker.executors.connection import REPLIES
 from stoker.executors.contract import Refused
 from stoker.executors.node_orders import NODE_ORDERS, KeepAttempts, NodeOrder, RunInCopy, SendScript
+from stoker.staging.blobs import Blobs
+from stoker.staging.node_checkpoints import NodeCheckpoints
 from stoker.supervisor import reports
 from stoker.supervisor.framing import SUPERVISOR_ORDERS
 from stoker.supervisor.journal import Ending
@@ -38,7 +41,8 @@ class Node:
         self.supervisor, connection = socket.socketpair()
         self.supervisor.settimeout(20)
         self.logs = LogForwarders(str(folder / "logs"))
-        self.proxy = ProtocolProxy(connection, str(folder), "far", self.logs)
+        self.checkpoints = NodeCheckpoints(str(folder / "checkpoints"), Blobs(str(folder), 1 << 20))
+        self.proxy = ProtocolProxy(connection, str(folder), "far", self.logs, self.checkpoints)
 
     async def order(self, *orders: NodeOrder) -> None:
         """Send orders of the head."""
@@ -144,7 +148,9 @@ def test_files_that_the_next_attempt_needs_are_kept(tmp_path: Path) -> None:
         await node.order(Acknowledge(["7.1"]))
         assert node.left() == {"7.2.trail", "7.2.log", "7"}
         (tmp_path / "checkpoints" / "0" / "7" / "epoch-1").touch()
-        await node.report(ended("7.2"))
+        output = await node.report(ended("7.2"))
+        written = reports.checkpoints("7.2", is_over=True)
+        assert output.reports == [written.encode(), ended("7.2").encode()]
         await node.order(Acknowledge(["7.2"]))
         assert node.left() == {"7"}
         assert (tmp_path / "checkpoints" / "0" / "7" / "epoch-1").exists()
@@ -240,3 +246,39 @@ def test_a_start_whose_files_cannot_be_written_is_refused_and_the_stream_goes_on
         assert (await node.report(ended("6.1"))).reports == [ended("6.1").encode()]
 
     run(tmp_path, scenario)
+
+
+def test_checkpoints_of_a_running_attempt_are_reported_once_they_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "CHECKPOINT_PERIOD_S", 0.01)
+
+    async def scenario(node: Node) -> None:
+        await node.start("7.1")
+        await node.report(reports.started("7.1", 5, 6, 7.0))
+        folder = tmp_path / "checkpoints" / "0" / "7"
+        for text in ("one", "other"):
+            (folder / "epoch").write_text(text)
+            output = await node.proxy.read(20)
+            while output is not None and not output.reports:
+                output = await node.proxy.read(20)
+            assert output is not None
+            assert output.reports == [reports.checkpoints("7.1", is_over=False).encode()]
+        (folder / "epoch").unlink()
+        assert (await node.report(ended("7.1"))).reports == [ended("7.1").encode()]
+
+    run(tmp_path, scenario)
+
+
+def test_checkpoints_that_change_are_not_reported(tmp_path: Path) -> None:
+    checkpoints = NodeCheckpoints(str(tmp_path / "checkpoints"), Blobs(str(tmp_path), 1 << 20))
+    watch = CheckpointWatch(checkpoints)
+    folder = Path(checkpoints.path(7))
+    assert not watch.has_written(7)
+    folder.mkdir(parents=True)
+    for size in range(1, 4):
+        (folder / "epoch").write_text("x" * size)
+        assert not watch.has_written(7)
+    assert [watch.has_written(7) for _ in range(2)] == [True, False]
+    watch.forget(7)
+    assert [watch.has_written(7) for _ in range(2)] == [False, True]

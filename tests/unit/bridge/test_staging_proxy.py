@@ -3,36 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import errno
 import json
 import os
 import threading
-from collections.abc import Callable, Coroutine
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from stoker.bridge import remote_node_cache
 from stoker.bridge import staging_proxy as module
-from stoker.bridge.agent import CACHE_METHODS
 from stoker.bridge.agent_client import AgentClient, AgentLostError
 from stoker.bridge.agent_messages import (
     CacheFailure,
-    CacheRequest,
     Collect,
     FindMissing,
     LayOut,
     decode_request,
-    encode,
 )
 from stoker.bridge.file_writers import FileWriters
 from stoker.bridge.remote_node_cache import RemoteNodeCache
 from stoker.bridge.staging_proxy import StagingProxy
-from stoker.staging.node_cache import NodeCache
+from unit.bridge.staging_harness import ProxyHarness, head_files, run
 
 TREE = ["tree", "1.1", {"argv": ["true"], "snapshot": "/nowhere"}]
 ORDERS = [[["hold", 0]], [TREE], [["release", 0, []]]]
@@ -54,7 +47,7 @@ def test_a_transfer_is_not_passed_on_wherever_the_stream_is_cut(tmp_path: Path, 
             send,
             lambda _data: None,
             print,
-            str(tmp_path),
+            head_files(tmp_path),
             FileWriters(),
         )
         await staging_proxy.pass_on(STREAM[:cut])
@@ -69,94 +62,18 @@ def test_reports_without_a_transfer_pass_unchanged(tmp_path: Path) -> None:
     reports = [b'["ended", "1.1", 0, 1, 2, 3]', b'["finished"]', b'["busy"]']
 
     async def bring() -> None:
-        staging_proxy = StagingProxy(None, None, passed.append, print, str(tmp_path), FileWriters())  # type: ignore[arg-type]
+        staging_proxy = StagingProxy(
+            None,  # type: ignore[arg-type]
+            None,  # type: ignore[arg-type]
+            passed.append,
+            print,
+            head_files(tmp_path),
+            FileWriters(),
+        )
         staging_proxy.bring(reports)
 
     asyncio.run(bring())
     assert b"".join(passed).splitlines() == reports
-
-
-class ProxyHarness:
-    """A staging proxy between a test, which plays the daemon, and the cache of a node on this machine."""
-
-    def __init__(self, folder: Path) -> None:
-        self.snapshot, self.target = folder / "code", folder / "results"
-        self.notes = folder / "notes"
-        self.snapshot.mkdir()
-        (self.snapshot / "train.py").write_text("print()")
-        self.node = NodeCache(str(folder / "node_cache"))
-        self.copies = folder / "node_cache" / "copies"
-        self.sent: list[list[Any]] = []
-        self.delivered: list[list[Any]] = []
-        self.notices: list[str] = []
-        self.is_slow = False
-        self.broken: set[object] = set()
-        self.failures: dict[object, CacheFailure] = {}
-        self.moved = asyncio.Event()
-        self.writers = FileWriters()
-        self.staging_proxy = self.make_staging_proxy()
-
-    def make_staging_proxy(self) -> StagingProxy:
-        """Open one more stream."""
-        agent = AgentClient(lambda data: self.serve(data))
-        return StagingProxy(
-            agent, self.send, self.deliver, self.notices.append, str(self.notes), self.writers
-        )
-
-    async def serve(self, data: bytes) -> bytes:
-        request = decode_request(data)
-        assert isinstance(request, CacheRequest)
-        if type(request) in self.broken:
-            raise ConnectionError("gone")
-        if (failure := self.failures.get(type(request))) is not None:
-            return encode(failure)
-        method = partial(CACHE_METHODS[type(request)], self.node)
-        answer = await asyncio.to_thread(method, *msgspec.structs.astuple(request))
-        self.moved.set()
-        return encode(answer)
-
-    def left(self) -> list[str]:
-        """Copies on the node, and records of them here."""
-        return sorted([*os.listdir(self.copies), *os.listdir(self.notes)])
-
-    async def send(self, lines: list[bytes]) -> None:
-        for line in lines:
-            self.sent.extend(json.loads(line))
-        self.moved.set()
-        if "send" in self.broken:
-            raise AgentLostError("no answer")
-        if self.is_slow:
-            await asyncio.get_running_loop().create_future()
-
-    def deliver(self, data: bytes) -> None:
-        self.delivered.extend(json.loads(line) for line in data.splitlines())
-        self.moved.set()
-
-    async def order(self, *messages: list[Any]) -> None:
-        await self.staging_proxy.pass_on(f"{json.dumps(messages)}\n".encode())
-
-    def report(self, *words: Any) -> None:
-        """Report something as the node."""
-        self.staging_proxy.bring([json.dumps(words).encode()])
-
-    async def launch(self, key: str = "1.1", **facts: Any) -> None:
-        transfer = {"argv": ["true"], "snapshot": str(self.snapshot), **facts}
-        await self.order(["tree", key, transfer], ["start", key, 0, 0, ["true"], None])
-
-    async def until(self, is_so: Callable[[], object]) -> None:
-        deadline = asyncio.get_running_loop().time() + 20
-        while not is_so():
-            self.moved.clear()
-            with contextlib.suppress(asyncio.TimeoutError):  # files change without an event
-                await asyncio.wait_for(self.moved.wait(), 0.05)
-            assert asyncio.get_running_loop().time() < deadline
-
-
-def run(folder: Path, scenario: Callable[[ProxyHarness], Coroutine[Any, Any, None]]) -> None:
-    async def begin() -> None:
-        await scenario(ProxyHarness(folder))
-
-    asyncio.run(begin())
 
 
 def verbs(messages: list[list[Any]]) -> list[str]:

@@ -208,7 +208,7 @@ def test_pruning_deletes_the_least_recently_used_contents_and_keeps_those_in_use
         TreeManifest([ManifestEntry(b"x", b"f", 0o644, 1000, each)]).encoded for each in digests
     ]
     for age, digest in enumerate(digests):
-        os.utime(node_cache._blobs.path(digest), (10_000 - age, 10_000 - age))
+        os.utime(node_cache.blobs.path(digest), (10_000 - age, 10_000 - age))
     node_cache.missing(trees[3])  # wanted again, just now
 
     assert node_cache.prune(2500) == 2000

@@ -148,6 +148,7 @@ VALUES: dict[str, Any] = {
     "place": "h0/0",
     "errno": 2,
     "cut_off": True,
+    "is_over": True,
     "keys": ["1.1", "2.1"],
     "fresh": True,
     "pids": [7, 8],
