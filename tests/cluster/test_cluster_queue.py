@@ -60,10 +60,10 @@ class Work:
     def line(self, ms: int = 0, code: int = 0) -> str:
         return f"{self._program} {self.record} {ms} {code}"
 
-    def add_waiting(self, code: int, *words: str) -> int:
+    def add_waiting(self, code: int, *words: str, first: str = "echo began") -> int:
         """Add a job that ends with a code once it is let go, and wait until it runs."""
         wait = f"until [ -e {self.go} ]; do sleep 0.05; done"
-        job = self.lab.add(f"{self.line()}; echo began; {wait}; echo over; exit {code}", *words)
+        job = self.lab.add(f"{self.line()}; {first}; {wait}; echo over; exit {code}", *words)
         until(lambda: self.lab.of(job)[-1].state == "running", f"job {job} runs", 20)
         until(lambda: self.ends(job), f"job {job} has told of itself")
         return job
@@ -230,6 +230,39 @@ def off(lab: Lab, work: Work) -> Iterator[Work]:
         lab.until_told(mark, "h2 is there", 60)
 
 
+@pytest.fixture
+def full(lab: Lab) -> Iterator[str]:
+    """Return a folder of h1 on which everything of the queue is, and which is full."""
+    folder = str(lab.hosts.home(1) / "cluster" / "queues")
+    lab.hosts.ok(1, "cluster", "leave")
+    lab.hosts.run(1, ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", folder])
+    mark = lab.mark()
+    lab.join(1)
+    lab.until_told(mark, "h1 is there", 60)
+    fill = 'for size in 1024 1; do head -c 1M /dev/zero | dd of="$0/fill$size" bs=$size; done'
+    lab.hosts.run(1, ["sh", "-c", fill, folder])
+    yield folder
+    lab.hosts.power_off(1)
+    lab.hosts.power_on(1)
+    mark = lab.mark()
+    lab.join(1)
+    lab.until_told(mark, "h1 is there", 60)
+
+
+def test_a_node_with_a_full_disk_gets_no_jobs_until_there_is_space(lab: Lab, full: str) -> None:
+    mark = lab.mark()
+    anywhere = lab.add("true", "--node", "h1,h2")
+    there = lab.add("true", "--node", "h1")
+    lab.until_state(anywhere, "done")
+    assert (lab.of(anywhere)[-1].slots or "").startswith("h2/")
+    lab.until_told(mark, "h1 gets no jobs for now")
+    assert "No space left on device" in lab.ok("why", str(there))
+    assert lab.state(there) == "waiting"
+    assert lab.notices()[mark:].count("h1") == 1
+    lab.hosts.run(1, ["sh", "-c", 'rm "$0"/fill*', full])
+    lab.until_state(there, "done", 60)
+
+
 @long_only
 @pytest.mark.parametrize("part", ["gcs", "raylet", "ray_supervisor"])
 def test_the_end_of_ray_on_the_first_box_loses_and_repeats_no_run(
@@ -267,10 +300,42 @@ def test_a_cut_cable_is_noticed_and_no_run_runs_twice(lab: Lab, work: Work, paus
     assert not any(event.rivals for event in work.starts(job))
 
 
+def test_work_that_a_cut_off_box_has_finished_is_not_done_again(lab: Lab, program: str) -> None:
+    """One job ends within the lease, with results of --sync; one may finish, and ends after the lease."""
+    short, long = Work(lab, program, "cut-short"), Work(lab, program, "cut-long")
+    code = lab.path("finished")
+    code.mkdir()
+    wait = f"until [ -e {short.go} ]; do sleep 0.05; done"
+    (code / "train.sh").write_text(f"{short.line()}; {wait}; mkdir results; echo 1 > results/x")
+    ends = lab.add("sh train.sh", "-C", str(code), "--sync", "--node", "h1")
+    until(lambda: short.ends(ends), "it has begun")
+    goes_on = long.add_waiting(5, "--node", "h1", "--on-cut", "finish")
+    mark = lab.mark()
+    with lab.cut(1, 0):
+        short.let_go()
+        lab.until_told(mark, "h1 is away", 10)
+        lab.until_state(ends, "waiting", 30)
+        assert "attempt 1 may still run on h1" in lab.ok("why", str(ends))
+        assert "runs to its end there" in lab.ok("why", str(goes_on))
+        long.let_go()
+        until(lambda: str(long.go) not in str(lab.hosts.processes(1)), "it has ended")
+        assert lab.state(goes_on) == "running"
+    lab.until_state(ends, "done", 90)
+    lab.until_state(goes_on, "failed", 30)
+    assert [len(short.starts(ends)), len(long.starts(goes_on))] == [1, 1]
+    assert [row.number for row in lab.of(ends)] == [1]
+    assert [(row.number, row.status) for row in lab.of(goes_on)] == [(1, 5 << 8)]
+    assert (code / "results" / "x").read_text() == "1\n"
+    assert lab.log(goes_on).read_text() == "began\nover\n"
+    assert "may still run" not in lab.ok("why", str(ends))
+
+
 def test_runs_of_a_box_that_leaves_run_elsewhere_and_it_gets_runs_when_it_is_back(
     lab: Lab, work: Work
 ) -> None:
-    job = work.add_waiting(0, "--node", "h1,h2")
+    step = "$STOKER_CHECKPOINT_DIR/step"
+    first = f"cat {step}; mkdir -p {step}s; echo $STOKER_ATTEMPT >> {step}; cp {step} {step}s/last"
+    job = work.add_waiting(0, "--node", "h1,h2", first=first)
     host = int((lab.of(job)[-1].slots or "")[1])
     mark = lab.mark()
     assert "left the cluster" in lab.hosts.ok(host, "cluster", "leave")
@@ -282,6 +347,11 @@ def test_runs_of_a_box_that_leaves_run_elsewhere_and_it_gets_runs_when_it_is_bac
         ("done", f"h{3 - host}"),
     ]
     assert not any(event.rivals for event in work.starts(job))
+    assert lab.log(job).read_text() == "1\nover\n"  # the checkpoints of the first attempt
+    kept = lab.hosts.home(0) / "checkpoints" / "0" / str(job)
+    assert (kept / "steps" / "last").read_text() == "1\n2\n"
+    for other in (1, 2):
+        assert not [*lab.hosts.home(other).glob(f"cluster/queues/*/checkpoints/0/{job}/*")]
 
     lab.until_told(mark, f"h{host} has left the cluster")
     lab.join(host)

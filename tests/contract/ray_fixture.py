@@ -18,6 +18,7 @@ from typing import IO, NamedTuple
 from stoker.bridge.agent import Agent
 from stoker.bridge.agent_client import AgentClient
 from stoker.bridge.agent_messages import Introduce
+from stoker.bridge.checkpoint_proxy import HeadFiles
 from stoker.bridge.node_session import NodeSession
 from stoker.cluster import ray_api, settings
 from stoker.cluster.ray_api import RayActor
@@ -140,7 +141,12 @@ class Driver:
             if isinstance(news, Joined):
                 joined.set()
 
-        session = NodeSession(queue, NODE, tell, _LEASE_S, os.path.join(self._transfers, queue))
+        files = HeadFiles(
+            transfers=os.path.join(self._transfers, queue),
+            checkpoints=os.path.join(self._transfers, f"{queue}-checkpoints"),
+            limit_bytes=1 << 20,
+        )
+        session = NodeSession(queue, NODE, tell, _LEASE_S, files)
         (node,) = await asyncio.to_thread(ray_api.list_live_nodes)
         actor = await asyncio.to_thread(ray_api.get_actor, Agent, queue, node)
         client = AgentClient(actor.call)

@@ -17,6 +17,7 @@ import msgspec
 
 from stoker import pid_lock
 from stoker.bridge.agent_client import AgentLostError
+from stoker.bridge.checkpoint_proxy import HeadFiles
 from stoker.bridge.lease_record import LeaseRecord
 from stoker.bridge.node_session import NodeSession
 from stoker.bridge.ray_membership import RayMembership
@@ -33,6 +34,7 @@ from stoker.executors.bridge_orders import (
 )
 from stoker.executors.node_reports import GpusSampled, NodeReport, Notice
 from stoker.interpreter import module_command
+from stoker.staging.node_cache import DEFAULT_LIMIT_BYTES
 from stoker.supervisor import unix_sockets
 
 READY_FD = 3
@@ -55,7 +57,7 @@ class Bridge:
         self._leases = LeaseRecord(os.path.join(home, "cluster", "leases"))
         self._lease_s = self._leases.lease_s or 30.0  # until a daemon sends it
         self._grant(self._lease_s)
-        self._transfers = os.path.join(home, "cluster", "transfers")
+        self._limit_bytes = DEFAULT_LIMIT_BYTES  # until a daemon sends it
         self._watch_gpus = False
         self._membership = RayMembership(queue, address, self._session_for, self.report)
 
@@ -107,11 +109,18 @@ class Bridge:
                 name,
                 self.report,
                 self._lease_s,
-                os.path.join(self._transfers, node),
+                self._files_of(node),
                 self._leases.over_at(),
             )
             session.watch_gpus = self._watch_gpus
         return session
+
+    def _files_of(self, node: str) -> HeadFiles:
+        return HeadFiles(
+            transfers=os.path.join(self._home, "cluster", "transfers", node),
+            checkpoints=os.path.join(self._home, "checkpoints"),
+            limit_bytes=self._limit_bytes,
+        )
 
     def report(self, report: NodeReport) -> None:
         """Send a report to the daemon, if there is one; a new daemon gets the state of all nodes.
@@ -152,10 +161,12 @@ class Bridge:
             case KnownNodes():
                 self._client = writer
                 self._grant(order.lease_s)
+                self._limit_bytes = min(order.sync_limit_bytes, DEFAULT_LIMIT_BYTES)
                 for node, name in order.nodes:
                     self._session_for(node, name)
                 for session in self.sessions.values():
                     session.lease_s = self._lease_s
+                    session.files = self._files_of(session.node)
                     session.report_state()
             case WatchGpus():
                 self._set_watch(wanted=order.wanted)

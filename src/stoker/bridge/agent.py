@@ -36,6 +36,7 @@ from stoker.gpus.nvml import Nvml
 from stoker.gpus.slot_grammar import default_slots, parse_slots
 from stoker.home import find_home
 from stoker.staging.node_cache import NodeCache
+from stoker.staging.node_checkpoints import NodeCheckpoints
 from stoker.supervisor import lease_file
 from stoker.supervisor.messages import CutAttempt
 
@@ -45,6 +46,7 @@ _SAMPLE_TIMEOUT_S = 1.0
 _CACHE_THREADS = 4
 _KEEP_BYTES = 4 << 30  # contents that the cache keeps for the next trees
 _PRUNE_PERIOD_S = 3600.0
+_UNUSED_CHECKPOINTS_S = 7 * 86400.0  # those that have not travelled are kept for so long
 _RAY_PREFIX = "RAY_"  # of the variables that Ray adds to the environment of its workers
 CACHE_METHODS: dict[type[CacheRequest[Any]], Callable[..., Any]] = {
     messages.FindMissing: NodeCache.missing,
@@ -53,6 +55,10 @@ CACHE_METHODS: dict[type[CacheRequest[Any]], Callable[..., Any]] = {
     messages.Collect: NodeCache.collect,
     messages.Fetch: NodeCache.fetch,
     messages.DeleteCopy: NodeCache.done,
+    messages.LayOutCheckpoints: NodeCheckpoints.lay_out,
+    messages.CollectCheckpoints: NodeCheckpoints.collect,
+    messages.FetchCheckpoints: NodeCheckpoints.fetch,
+    messages.DeleteCheckpoints: NodeCheckpoints.delete,
 }
 
 
@@ -84,6 +90,9 @@ class Agent:
             without=_RAY_PREFIX,
         )
         self._node_cache = NodeCache(os.path.join(self._folder, "node_cache"))
+        self._checkpoints = NodeCheckpoints(
+            os.path.join(self._folder, "checkpoints"), self._node_cache.blobs
+        )
         self._pruned_at_s = -_PRUNE_PERIOD_S
         self._pruning: asyncio.Task[None] | None = None
         self._proxy: ProtocolProxy | None = None
@@ -118,7 +127,7 @@ class Agent:
             case messages.Heartbeat():
                 reply = await self.beat(request)
             case messages.OpenStream():
-                await self.open_stream(request.stream)
+                reply = await self.open_stream(request.stream)
             case messages.WriteOrders():
                 reply = await self.write_orders(request)
             case messages.ReadReports():
@@ -164,31 +173,43 @@ class Agent:
         return self._sampling.result() if done else None
 
     async def _take_leave(self, proxy: ProtocolProxy | None) -> bool:
-        """Kill all jobs. Returns True once none is left; then `stoker cluster leave` can go on."""
-        is_idle = proxy is not None and not proxy.running
-        if proxy is not None and not is_idle:
+        """Kill all jobs. Returns True once the head has their ends; then `stoker cluster leave` can go on."""
+        is_idle = proxy is not None and not (proxy.running or proxy.unconfirmed)
+        if proxy is not None and proxy.running:
             await proxy.send([CutAttempt(key, lease_file.LEFT) for key in proxy.running])
         if is_idle:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(self._leaving)
         return is_idle
 
-    async def open_stream(self, stream: str) -> None:
-        """Connect to the supervisor, which is started if there is none. The stream before this one ends."""
+    async def open_stream(self, stream: str) -> str | None:
+        """Connect to the supervisor, which is started if there is none. The stream before this one ends.
+
+        Returns the reason if no supervisor can be started, as on a full disk.
+        """
         if self._proxy is not None:
             self._proxy.close()
             self._proxy = None
         self._stream = stream
         deadline = time.monotonic() + _PATIENCE_S
-        connection = await asyncio.to_thread(self._connect, deadline)
-        self._launcher.reap()
+        try:
+            connection = await asyncio.to_thread(self._connect, deadline)
+        except (StokerError, OSError) as error:
+            return str(error)
+        finally:
+            self._launcher.reap()
         if self._stream != stream:  # a newer stream was opened meanwhile
             connection.close()
-            return
+            return None
         self._proxy = ProtocolProxy(
-            connection, self._folder, self._introduction.name, self._log_forwarders
+            connection,
+            self._folder,
+            self._introduction.name,
+            self._log_forwarders,
+            self._checkpoints,
         )
         self._guard = asyncio.ensure_future(self._replace_supervisor(self._proxy))
+        return None
 
     async def _replace_supervisor(self, proxy: ProtocolProxy) -> None:
         """Start another supervisor if this one was killed: jobs must end in time while the head is away."""
@@ -242,15 +263,19 @@ class Agent:
             self._pruned_at_s = boot_clock_s()
             self._pruning = asyncio.ensure_future(self._prune())
         method = CACHE_METHODS[type(request)]
-        work = partial(method, self._node_cache, *msgspec.structs.astuple(request))
+        is_checkpoint = isinstance(request, messages.CheckpointRequest)
+        target = self._checkpoints if is_checkpoint else self._node_cache
+        work = partial(method, target, *msgspec.structs.astuple(request))
         try:
             return await asyncio.get_running_loop().run_in_executor(self._cache_threads, work)
         except (StokerError, OSError) as error:
-            return messages.CacheFailure(str(error))
+            return messages.CacheFailure(str(error), getattr(error, "errno", None) or 0)
 
     async def _prune(self) -> None:
         with contextlib.suppress(StokerError, OSError):  # it is tried again in an hour
             await asyncio.to_thread(self._node_cache.prune, _KEEP_BYTES)
+            keep = set() if self._proxy is None else self._proxy.jobs
+            await asyncio.to_thread(self._checkpoints.prune, keep, _UNUSED_CHECKPOINTS_S)
 
     def _find_slots(self, named: str | None) -> tuple[Slot, ...]:
         known = None if self._nvml is None else self._nvml.gpus()

@@ -47,9 +47,10 @@ class StreamOutput(msgspec.Struct, frozen=True):
 
 
 class CacheFailure(msgspec.Struct, frozen=True, tag=True):
-    """The node cache cannot do what was asked, for this reason."""
+    """The node cache cannot do what was asked, for this reason. `errno` is 0 if the system has none."""
 
     reason: str
+    errno: int = 0
 
 
 class Introduce(AgentRequest[Introduction], frozen=True):
@@ -67,8 +68,11 @@ class Heartbeat(AgentRequest[HeartbeatReply], frozen=True):
     watch_gpus: bool
 
 
-class OpenStream(AgentRequest[None], frozen=True):
-    """Connect a new stream to the node's supervisor. The stream before it ends."""
+class OpenStream(AgentRequest[str | None], frozen=True):
+    """Connect a new stream to the node's supervisor. The stream before it ends.
+
+    The reply is the reason why the node has no supervisor; None if it has one.
+    """
 
     stream: str
 
@@ -137,9 +141,49 @@ class DeleteCopy(CacheRequest[CacheFailure | None], frozen=True):
     name: str
 
 
+class CheckpointRequest(CacheRequest[ReplyT], frozen=True):
+    """Base class of the calls of the node's NodeCheckpoints: one for each method, with its arguments."""
+
+
+class LayOutCheckpoints(CheckpointRequest[WorkingCopy | CacheFailure], frozen=True):
+    """NodeCheckpoints.lay_out."""
+
+    manifest: bytes
+    job: int
+
+
+class CollectCheckpoints(CheckpointRequest[CollectedResults | CacheFailure], frozen=True):
+    """NodeCheckpoints.collect."""
+
+    job: int
+    limit_bytes: int
+
+
+class FetchCheckpoints(CheckpointRequest[bytes | CacheFailure | None], frozen=True):
+    """NodeCheckpoints.fetch."""
+
+    job: int
+    digest: str
+    offset: int
+
+
+class DeleteCheckpoints(CheckpointRequest[CacheFailure | None], frozen=True):
+    """NodeCheckpoints.delete."""
+
+    job: int
+
+
 _CacheCall = FindMissing | PutPieces | LayOut | Collect | Fetch | DeleteCopy
+_CheckpointCall = LayOutCheckpoints | CollectCheckpoints | FetchCheckpoints | DeleteCheckpoints
 _requests: msgspec.msgpack.Decoder[AgentRequest[Any]] = msgspec.msgpack.Decoder(
-    Introduce | Heartbeat | OpenStream | WriteOrders | ReadReports | CloseStream | _CacheCall
+    Introduce
+    | Heartbeat
+    | OpenStream
+    | WriteOrders
+    | ReadReports
+    | CloseStream
+    | _CacheCall
+    | _CheckpointCall
 )
 encode = msgspec.msgpack.encode
 decode_request = _requests.decode

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+from collections.abc import Collection
 from typing import NamedTuple
 
 from stoker.bridge.atomic_files import write_whole
@@ -105,9 +106,9 @@ class LogForwarders:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(path)
 
-    def end_all(self) -> None:
-        """Delete all logs: the head has given up their attempts, and others may write its files now."""
-        for key in [*self._logs]:
+    def end_others(self, keys: Collection[str]) -> None:
+        """Delete all logs but these: others may write the head's files of given-up attempts now."""
+        for key in self._logs.keys() - keys:
             self.end(key)
 
 

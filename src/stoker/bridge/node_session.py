@@ -18,6 +18,8 @@ from stoker.bridge.agent_messages import (
     ReadReports,
     WriteOrders,
 )
+from stoker.bridge.checkpoint_proxy import HeadFiles
+from stoker.bridge.file_writers import FileWriters
 from stoker.bridge.log_forwarder import LogPiece, write_piece
 from stoker.bridge.staging_proxy import StagingProxy
 from stoker.engine.poll_driver import boot_clock_s
@@ -37,7 +39,8 @@ from stoker.executors.node_reports import (
 _BEAT_S = 1.0
 _PATIENCE_S = 3.0
 _CALL_S = 20.0
-_PAUSE_S = 0.5
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 30.0
+_SETTLED_S = 10.0  # after a stream has lasted for so long, pauses are short again
 _SLOWER_S = 0.05
 # Clocks of two machines differ in speed, and a killed process tree takes a moment to end.
 _MARGIN_S = 2.0
@@ -56,7 +59,7 @@ class NodeSession:
         name: str,
         report: Callable[[NodeReport], None],
         lease_s: float,
-        transfers: str,
+        files: HeadFiles,
         leased_until_s: float = 0.0,
     ) -> None:
         self.node = node
@@ -64,7 +67,7 @@ class NodeSession:
         self.lease_s = lease_s
         self.watch_gpus = False
         self._report = report
-        self._transfers = transfers
+        self.files = files
         self._introduction: Introduction | None = None
         self._offset = ClockOffset()
         self._quickest_s = float("inf")
@@ -74,15 +77,15 @@ class NodeSession:
         self._granted_until_s = max(boot_clock_s() + lease_s, leased_until_s)
         self._is_expired = False
         self._is_leaving = False
-        self._is_given_up = False  # the daemon has given up the jobs that ran there
         self._stream: asyncio.Task[bool] | None = None
         self._passing: asyncio.Future[None] | None = None
+        self._short_streams = 0  # in a row that the node ended soon
+        self._reopen_at = 0.0
         self._log_thread = ThreadPoolExecutor(1)
+        self._writers = FileWriters()
 
     def report_state(self) -> None:
         """Report the state of the node to a new daemon."""
-        # A daemon that was not told that the node has an expired lease may still wait for its jobs.
-        self._is_given_up = self._is_expired
         if self._is_leaving:
             self._report(Leaving(self.node))
         elif self._introduction is not None and self._away is None:
@@ -115,13 +118,19 @@ class NodeSession:
             self._compare(asked_s, asked_at, echo, reply.time_s)
             if reply.departure is not Departure.NONE:
                 self._on_departure(reply.departure)
-            elif was_echoed and (self._away is not None or self._is_leaving):
+            elif was_echoed and self._may_rejoin():
                 self._away, self._is_expired, self._is_leaving = None, False, False
                 self._introduction = introduction
                 self._report(Joined(introduction, self._offset))
             if reply.sample is not None or self.watch_gpus:
                 self._report(GpusSampled(self.node, reply.sample))
             await asyncio.sleep(_BEAT_S if was_echoed else 0.0)
+
+    def _may_rejoin(self) -> bool:
+        """Whether to report the node, which answers, as joined again."""
+        if self._away is None and not self._is_leaving:
+            return False
+        return time.monotonic() >= self._reopen_at
 
     def _compare(self, asked_s: float, asked_at: float, told_s: float, told_at: float) -> None:
         """Compare the clocks by a reply, unless an earlier reply was much quicker."""
@@ -150,10 +159,14 @@ class NodeSession:
             self._report(Away(self.node, reason))
 
     def check_lease(self) -> None:
-        """Report once that the node's jobs cannot be running any more."""
-        over = boot_clock_s() > self._granted_until_s + _MARGIN_S
-        if self._away is not None and over and not self._is_expired:
-            self._is_expired = self._is_given_up = True
+        """Report once that the node's jobs cannot be running any more, and none of their files is written."""
+        if self._away is None or self._is_expired:
+            return
+        if boot_clock_s() > self._granted_until_s + _MARGIN_S:
+            self.close()
+            if not self._writers.are_idle:
+                return
+            self._is_expired = True
             self._report(LeaseExpired(self.node, self._expiry_reason()))
 
     def _expiry_reason(self) -> str:
@@ -167,30 +180,39 @@ class NodeSession:
         if self._stream is not None:
             self._stream.cancel()
         task = self._stream = asyncio.ensure_future(self._run_stream(reader, writer))
+        began = time.monotonic()
         with contextlib.suppress(asyncio.CancelledError):
             if not await task:
-                await asyncio.sleep(_PAUSE_S)  # limits how often the daemon tries
+                await asyncio.sleep(self._pause_s(time.monotonic() - began))
         if self._stream is task:
             self._stream = None
 
+    def _pause_s(self, lasted_s: float) -> float:
+        """Return how long the daemon must wait for the next stream after one that the node has ended."""
+        if lasted_s >= _SETTLED_S:
+            self._short_streams = 0
+        self._short_streams += 1
+        return min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2.0 ** min(self._short_streams - 1, 16))
+
     async def _run_stream(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        """Open a stream and pass on orders and reports. Returns whether that was possible."""
+        """Open a stream and pass on orders and reports. Returns whether it is the daemon that ended it."""
         agent, stream = self._agent, uuid.uuid4().hex
         if agent is None:
             return False
         try:
-            await agent.call(OpenStream(stream), _CALL_S)
-            await self._pass_both_ways(agent, stream, reader, writer)
+            problem = await agent.call(OpenStream(stream), _CALL_S)
+            if problem is None:
+                return await self._pass_both_ways(agent, stream, reader, writer)
+            self._reopen_at = time.monotonic() + self._pause_s(0.0)
+            self.lose(problem)
         except AgentLostError:
-            return False  # the heartbeat reports it
+            pass  # the heartbeat reports it
         except OSError as error:
             self._notify(f"cannot connect to {self.name}: {error}")
-            return False
-        else:
-            return True
         finally:
             with contextlib.suppress(AgentLostError):
                 await agent.call(CloseStream(stream), _PATIENCE_S)
+        return False
 
     async def _pass_both_ways(
         self,
@@ -198,23 +220,26 @@ class NodeSession:
         stream: str,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
-    ) -> None:
+    ) -> bool:
+        """Pass on orders and reports. Returns whether it is the daemon that ended the stream."""
+
         async def send(lines: list[bytes]) -> None:
             if not await agent.call(WriteOrders(stream, lines), _CALL_S):
                 raise AgentLostError("the stream has ended")
 
-        staging_proxy = StagingProxy(agent, send, writer.write, self._notify, self._transfers)
+        staging_proxy = StagingProxy(
+            agent, send, writer.write, self._notify, self.files, self._writers
+        )
         directions: list[asyncio.Future[None]] = []
         try:
-            if self._is_given_up:
-                await staging_proxy.give_up()  # before any report of it arrives
-                self._is_given_up = False
             self._passing = asyncio.ensure_future(_pass_orders(staging_proxy, reader))
             reports = self._pass_reports(agent, stream, staging_proxy, writer)
             directions += (self._passing, asyncio.ensure_future(reports), staging_proxy.broken)
             done, _pending = await asyncio.wait(directions, return_when=asyncio.FIRST_COMPLETED)
             if any(isinstance(each.exception(), OSError) for each in done):
                 await asyncio.wait((self._passing,), timeout=_PATIENCE_S)  # the daemon hung up
+            passing = self._passing
+            return passing.done() and not passing.cancelled() and passing.exception() is None
         finally:
             staging_proxy.close()
             for direction in directions:
@@ -241,8 +266,8 @@ class NodeSession:
 
     async def _write_logs(self, pieces: list[LogPiece]) -> None:
         """Write log pieces in a thread: a file system that hangs must not delay reports of other nodes."""
-        loop = asyncio.get_running_loop()
-        for problem in await loop.run_in_executor(self._log_thread, _write_pieces, pieces):
+        written = self._writers.run(_write_pieces, pieces, executor=self._log_thread)
+        for problem in await written:
             self._notify(f"cannot write a log of a job on {self.name}: {problem}")
 
     def close(self) -> None:

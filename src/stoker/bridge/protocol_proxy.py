@@ -20,18 +20,21 @@ import msgspec
 
 from stoker.bridge.agent_messages import StreamOutput
 from stoker.bridge.atomic_files import write_whole
+from stoker.bridge.checkpoint_watch import CheckpointWatch
 from stoker.bridge.log_forwarder import LogForwarders
-from stoker.checkpoints import checkpoint_path
+from stoker.core.job import Attempt
 from stoker.executors.connection import REPLIES
 from stoker.executors.contract import Ended, Lost, Refused, Revoked, Started
 from stoker.executors.node_orders import (
     NODE_ORDERS,
-    ForgetLogs,
+    KeepAttempts,
     NodeOrder,
     RunInCopy,
+    SendCheckpoints,
     SendScript,
     SendTree,
 )
+from stoker.staging.node_checkpoints import NodeCheckpoints
 from stoker.supervisor import reports
 from stoker.supervisor.framing import SUPERVISOR_ORDERS, LineBuffer
 from stoker.supervisor.messages import (
@@ -42,8 +45,10 @@ from stoker.supervisor.messages import (
     Order,
     StartAttempt,
 )
+from stoker.supervisor.spawn import explain_failure
 
 _LOG_PERIOD_S = 0.2
+CHECKPOINT_PERIOD_S = 20.0
 _REPLY_BYTES = 1 << 20
 _PRIVATE = -1  # number of a context that heads do not use
 
@@ -59,27 +64,37 @@ class ProtocolProxy:
     """One connection to the supervisor. A call of `read` confirms the output of the call before."""
 
     def __init__(
-        self, connection: socket.socket, folder: str, name: str, logs: LogForwarders
+        self,
+        connection: socket.socket,
+        folder: str,
+        name: str,
+        logs: LogForwarders,
+        checkpoints: NodeCheckpoints,
     ) -> None:
         self._connection = connection
         self._folder = folder
         self._name = name
         self._logs = logs
+        self._checkpoints = checkpoints
+        self._watch = CheckpointWatch(checkpoints)
         self._buffer = LineBuffer()
         self._waiting: deque[WaitingReport] = deque()
         self._contexts: dict[int, DefineContext] = {}
         self._copies: dict[str, RunInCopy] = {}
         self._scripts: dict[str, str] = {}
+        self._unwritten: dict[str, OSError] = {}  # scripts for which there is no room
         self._has_output = asyncio.Event()
         self._turn = asyncio.Lock()
         self._looked_up: dict[tuple[str, str], str | None] = {}
         self.running: dict[str, int] = {}
+        self.unconfirmed: set[str] = set()  # ended attempts that the head has not acknowledged
         self._keys_of_slot: dict[int, tuple[str, ...]] = {}
         self.slot_of: dict[str, int] = {}
         self.is_over = False
         connection.setblocking(False)
         logs.start_over()
         self._task = asyncio.ensure_future(self._listen())
+        self._watching = asyncio.ensure_future(self._watch_checkpoints())
 
     async def write(self, lines: list[bytes]) -> None:
         """Pass on the orders of the head, in their order."""
@@ -133,6 +148,7 @@ class ProtocolProxy:
     def close(self) -> None:
         """Close the connection."""
         self._task.cancel()
+        self._watching.cancel()
         self._connection.close()
         self.is_over = True
         self._has_output.set()
@@ -159,10 +175,27 @@ class ProtocolProxy:
         with contextlib.suppress(OSError, msgspec.DecodeError):
             while data := await loop.sock_recv(self._connection, 1 << 18):
                 for line in self._buffer.take_in(data):
-                    self._waiting.append(WaitingReport(line, self._note(line)))
+                    ended_key = self._note(line)
+                    if ended_key is not None and self._checkpoints.signature(_job_of(ended_key)):
+                        self._waiting.append(_written(ended_key, is_over=True))
+                    self._waiting.append(WaitingReport(line, ended_key))
                 self._has_output.set()
         self.is_over = True
         self._has_output.set()
+
+    async def _watch_checkpoints(self) -> None:
+        """Report checkpoints of running attempts, so that the head has them if this node is lost."""
+        while True:
+            await asyncio.sleep(CHECKPOINT_PERIOD_S)
+            for key in [*self.running]:
+                if await asyncio.to_thread(self._watch.has_written, _job_of(key)):
+                    self._waiting.append(_written(key, is_over=False))
+                    self._has_output.set()
+
+    @property
+    def jobs(self) -> set[int]:
+        """The jobs with attempts that run, start, or have ended without an acknowledgement."""
+        return {_job_of(key) for key in (*self.running, *self.slot_of, *self.unconfirmed)}
 
     def _note(self, line: bytes) -> str | None:
         """Keep track of running attempts. Returns the attempt that this report ends, if any."""
@@ -175,6 +208,7 @@ class ProtocolProxy:
             case Ended() | Lost() | Refused():
                 self.running.pop(report.key, None)
                 self.slot_of.pop(report.key, None)
+                self.unconfirmed.add(report.key)
                 return report.key
         return None
 
@@ -182,12 +216,13 @@ class ProtocolProxy:
         """Delete the files of an attempt, and those of its job unless a later attempt needs them."""
         self.slot_of.pop(key, None)
         self._logs.end(key)
-        job = key.partition(".")[0]
-        if any(each.partition(".")[0] == job for each in (*self.slot_of, *self.running)):
+        job = _job_of(key)
+        if any(_job_of(each) == job for each in (*self.slot_of, *self.running)):
             return
+        self._watch.forget(job)
         with contextlib.suppress(OSError):
-            os.rmdir(os.path.join(self._folder, "checkpoints", checkpoint_path(int(job))))
-        script = os.path.join(self._folder, "scripts", job)
+            os.rmdir(self._checkpoints.path(job))
+        script = os.path.join(self._folder, "scripts", str(job))
         if script not in self._scripts.values():  # else a start that waits for its tree needs it
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(script)
@@ -204,28 +239,46 @@ class ProtocolProxy:
             case DefineSlot():
                 self._keys_of_slot[order.number] = tuple(order.keys)
             case Acknowledge():
+                self.unconfirmed.difference_update(order.keys)
                 for key in order.keys:
                     self._forget(key)
-            case RunInCopy() | SendScript() | ForgetLogs() | SendTree():
+            case RunInCopy() | SendScript() | KeepAttempts():
                 self._carry_out(order)
                 return []
+            case SendTree() | SendCheckpoints():
+                return []  # for the staging proxy, which does not pass them on
             case StartAttempt():
                 return await self._translate_start(order)
         return [order]
 
-    def _carry_out(self, order: RunInCopy | SendScript | ForgetLogs | SendTree) -> None:
-        """Carry out an order to this proxy. SendTree is for the staging proxy, which does not pass it on."""
+    def _carry_out(self, order: RunInCopy | SendScript | KeepAttempts) -> None:
+        """Carry out an order to this proxy."""
         match order:
             case RunInCopy():
                 self._copies[order.key] = order
             case SendScript():
                 content = base64.b64decode(order.content)
-                self._scripts[order.path] = self._write_script(order.path, content)
-            case ForgetLogs():
-                self._logs.end_all()
+                try:
+                    self._scripts[order.path] = self._write_script(order.path, content)
+                except OSError as error:
+                    self._unwritten[order.path] = error
+            case KeepAttempts():
+                self._logs.end_others(set(order.keys))
 
     async def _translate_start(self, start: StartAttempt) -> list[Order]:
+        """Return a start with the node's paths; no order if the node refuses it."""
+        try:
+            return await self._place_start(start)
+        except OSError as error:
+            self.slot_of.pop(start.key, None)
+            self._refuse(start.key, error.errno or errno.EIO, explain_failure(error))
+            return []
+
+    async def _place_start(self, start: StartAttempt) -> list[Order]:
         key, log = start.key, start.log
+        for word in start.argv:
+            if (error := self._unwritten.pop(word, None)) is not None:
+                raise error
         argv = [self._scripts.pop(word, word) for word in start.argv]
         context = self._contexts[start.context]
         ahead: list[Order] = []
@@ -234,11 +287,9 @@ class ProtocolProxy:
             ahead = [context]
         missing = await self._find_missing(context.cwd, argv[0])
         if missing is not None:
-            self._refuse(key, f"{self._name} has no {missing}")
+            self._refuse(key, errno.ENOENT, f"{self._name} has no {missing}")
             return []
-        job = key.partition(".")[0]
-        kept = os.path.join(self._folder, "checkpoints", checkpoint_path(int(job)))
-        os.makedirs(kept, exist_ok=True)
+        os.makedirs(self._checkpoints.path(_job_of(key)), exist_ok=True)
         here = None if log is None else self._logs.begin(key, log, start.log_offset)
         self.slot_of[key] = start.slot
         return [*ahead, start._replace(context=context.number, argv=argv, log=here)]
@@ -250,8 +301,8 @@ class ProtocolProxy:
             self._looked_up[asked] = await asyncio.to_thread(_find_missing, folder, program)
         return self._looked_up[asked]
 
-    def _refuse(self, key: str, reason: str) -> None:
-        line = reports.refused(key, errno.ENOENT, reason).encode()
+    def _refuse(self, key: str, code: int, reason: str) -> None:
+        line = reports.refused(key, code, reason).encode()
         self._waiting.append(WaitingReport(line, key))
         self._has_output.set()
 
@@ -260,6 +311,14 @@ class ProtocolProxy:
         os.makedirs(os.path.dirname(here), mode=0o700, exist_ok=True)
         write_whole(here, text, mode=0o700)
         return here
+
+
+def _job_of(key: str) -> int:
+    return Attempt.from_key(key).job
+
+
+def _written(key: str, *, is_over: bool) -> WaitingReport:
+    return WaitingReport(reports.checkpoints(key, is_over).encode(), key if is_over else None)
 
 
 def _find_missing(folder: str, program: str) -> str | None:

@@ -11,13 +11,17 @@ from stoker.bridge.agent_messages import (
     CacheFailure,
     CacheRequest,
     Collect,
+    CollectCheckpoints,
+    DeleteCheckpoints,
     DeleteCopy,
     Fetch,
+    FetchCheckpoints,
     FindMissing,
     LayOut,
+    LayOutCheckpoints,
     PutPieces,
 )
-from stoker.errors import StokerError
+from stoker.staging.manifest import StagingError
 from stoker.staging.node_cache import CollectedResults, Piece, WorkingCopy
 
 _T = TypeVar("_T")
@@ -81,5 +85,25 @@ class RemoteNodeCache:
         finally:
             self._calls.discard(call)
         if isinstance(reply, CacheFailure):
-            raise StokerError(reply.reason)
+            raise StagingError(reply.reason, reply.errno)
         return reply
+
+
+class RemoteCheckpoints(RemoteNodeCache):
+    """NodeCheckpoints of a node. The name of a folder is the number of its job."""
+
+    def lay_out(self, manifest: bytes, name: str) -> WorkingCopy:
+        """Replace a job's folder."""
+        return self._call(LayOutCheckpoints(manifest, int(name)), None)
+
+    def collect(self, name: str, _results: bytes, limit_bytes: int) -> CollectedResults:
+        """Read a job's folder."""
+        return self._call(CollectCheckpoints(int(name), limit_bytes), None)
+
+    def fetch(self, name: str, digest: str, offset: int) -> bytes | None:
+        """Return a piece of a checkpoint."""
+        return self._call(FetchCheckpoints(int(name), digest, offset), _TIMEOUT_S)
+
+    def done(self, name: str) -> None:
+        """Delete a job's folder."""
+        self._call(DeleteCheckpoints(int(name)), None)

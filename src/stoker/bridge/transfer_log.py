@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Collection
 
 import msgspec
 
@@ -41,13 +42,17 @@ class TransferLog:
         except (OSError, msgspec.DecodeError):
             return None
 
-    def void(self) -> None:
-        """Discard the results of all recorded attempts."""
-        for key in [*self.keys]:
+    def void_others(self, keys: Collection[str]) -> None:
+        """Discard the results of all recorded attempts but these."""
+        for key in self.keys.difference(keys):
             record = self.read(key)
-            if record is not None:
-                unwanted = msgspec.structs.replace(record.transfer, results=None)
+            if record is None or record.transfer.results is None:
+                continue
+            unwanted = msgspec.structs.replace(record.transfer, results=None)
+            try:
                 self.write(key, TransferRecord(record.name, unwanted))
+            except OSError:  # rather leave the copy on the node than bring its results
+                self.forget(key)
 
     def set_aside(self, key: str) -> str | None:
         """Rename the record to the name of its copy, and return that name: the attempt may start again."""

@@ -40,6 +40,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     mps: bool = False  # it shares its GPU through NVIDIA's MPS, where others do too
     # Modules that it finds imported when it starts; `auto`: what the first run needs.
     warm: tuple[ModuleName, ...] = ()
+    # What its node does with it when the node is cut off: stop it with the lease, or let it finish.
+    on_cut: Literal["stop", "finish"] = "stop"
     sync: bool = False  # its snapshot is shipped to nodes that have not its folder
     # Below its folder: what it makes there is brought back.
     results: Annotated[str, msgspec.Meta(min_length=1, max_length=4000)] = "results"

@@ -7,7 +7,9 @@
     skipped ◀──skip───│─┘ (when blocked)               (resume) └──preempt─▶ preempted
                       └──retry── failed, killed, lost, skipped, preempted
 
-A running job can also be suspended (suspend, to suspended) and restored (restore, to running).
+A running job can also be suspended (suspend, to suspended) and restored (restore, to running). A waiting
+job whose last attempt was given up with its node has that attempt again (revive, to starting) if the node
+returns first.
 
 An end may be reported before the start, so every end also leads out of `starting`. A job that is done
 runs again (rerun, to waiting) only when a user asks. No job stays `preempted`: it is `waiting` again
@@ -79,6 +81,7 @@ class Event(enum.Enum):
     RESUME = "resume"
     SUSPEND = "suspend"
     RESTORE = "restore"
+    REVIVE = "revive"
 
 
 _LIVE = (State.STARTING, State.RUNNING, State.PAUSED, State.SUSPENDED)
@@ -112,6 +115,7 @@ TABLE: dict[Event, tuple[tuple[State, ...], State]] = {
     Event.RESUME: ((State.PAUSED,), State.RUNNING),
     Event.SUSPEND: ((State.RUNNING,), State.SUSPENDED),
     Event.RESTORE: ((State.SUSPENDED,), State.RUNNING),
+    Event.REVIVE: ((State.WAITING,), State.STARTING),
 }
 
 

@@ -10,12 +10,18 @@ _NO_LABELS: Mapping[str, str] = {}
 
 
 class NodeFacts(msgspec.Struct, frozen=True):
-    """Facts about a node. `away` says why no job can start there now; None if jobs can."""
+    """Facts about a node. `away` says why it cannot be reached; None if it can."""
 
     name: str
     labels: Mapping[str, str] = _NO_LABELS
     away: str | None = None
     since: float | None = None  # Unix time since which it is away
+    lacks: str | None = None  # why no job starts there for a while, although it answers
+
+    @property
+    def is_open(self) -> bool:
+        """Whether jobs can start there now."""
+        return self.away is None and self.lacks is None
 
 
 def split_label(label: str) -> tuple[str, str]:

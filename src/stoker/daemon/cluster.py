@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 
 from stoker.cluster.ray_command import ray_environment
 from stoker.cluster.ray_supervisor_control import ensure_ray_supervisor
 from stoker.cluster.settings import load_node, load_settings
 from stoker.core.node import NodeFacts
+from stoker.engine.adoption import revive
 from stoker.engine.cluster_gpus import ClusterGpus
 from stoker.engine.config import Config
 from stoker.engine.context import QueueContext
 from stoker.engine.gpu_models import Model
 from stoker.engine.nodes import Nodes
 from stoker.engine.slots import SlotTable
-from stoker.executors.bridge_connection import BridgeConnection, stop_bridge
+from stoker.executors.bridge_connection import BridgeConnection, ClusterRules, stop_bridge
 from stoker.executors.daemon_executor import DaemonExecutor
 from stoker.executors.multi_node_executor import MultiNodeExecutor
 from stoker.executors.node_reports import NodeReport
@@ -24,10 +26,10 @@ from stoker.executors.node_reports import NodeReport
 class Cluster:
     """Connects a daemon to the nodes of its cluster."""
 
-    def __init__(self, home: str, address: str, lease_s: float) -> None:
+    def __init__(self, home: str, address: str, rules: ClusterRules) -> None:
         self._home = home
         self._address = address
-        self._lease_s = lease_s
+        self._rules = rules
         self.name = load_node(home).name
         settings = load_settings(home)
         self._labels = {} if settings is None else settings.labels
@@ -42,13 +44,16 @@ class Cluster:
         if address is None:
             stop_bridge(home)  # the bridge of a cluster that was left
             return None
-        return cls(home, address, config.lease_s)
+        limit_bytes = config.sync_limit_bytes or sys.maxsize
+        return cls(
+            home, address, ClusterRules(lease_s=config.lease_s, sync_limit_bytes=limit_bytes)
+        )
 
     def extend(self, own: DaemonExecutor, queue: str) -> MultiNodeExecutor:
         """Make the executor of all nodes, with this machine's executor in it."""
         ensure_ray_supervisor(self._home)  # it does not survive a restart of the machine
         env = ray_environment(self._home, os.environ)
-        bridge = BridgeConnection(self._home, queue, self._address, self._lease_s, env)
+        bridge = BridgeConnection(self._home, queue, self._address, self._rules, env)
         self.fleet = MultiNodeExecutor(own, self.name, bridge, os.path.join(self._home, "scripts"))
         return self.fleet
 
@@ -60,7 +65,12 @@ class Cluster:
         self.gpus = ClusterGpus(slot_table)
         self.gpus.on_notice = context.publisher.on_notice
         nodes = context.nodes = self.nodes = Nodes(
-            engine, context.database, self.gpus, self.fleet, context.publisher.on_notice
+            engine,
+            context.database,
+            self.gpus,
+            self.fleet,
+            context.publisher.on_notice,
+            lambda attempt: revive(engine, context.jobs, self._home, attempt, engine.clock()),
         )
         nodes.remember()
 

@@ -27,6 +27,23 @@ from stoker.store.jobs import Known
 from stoker.store.queue_jobs import Facts, QueueJobs
 
 
+def revive(engine: Engine, jobs: QueueJobs, home: str, attempt: Attempt, now: float) -> None:
+    """Let a waiting job have its last attempt again, which was given up with its node.
+
+    The executor reports later what became of it.
+    """
+    jobs.revive(attempt.job)
+    facts = jobs.facts(attempt.job)
+    entry = _entry(facts)
+    entry.tries = (facts.tries or 0) + 1  # giving it up took its try back
+    if facts.request.retries:
+        jobs.count_try(attempt, entry.tries)
+    slots = _find_slots(engine, facts, shares=False)
+    running = _make(engine, home, facts, entry, slots, now)
+    running.revived = True
+    engine.adopt(running)
+
+
 def adopt(engine: Engine, jobs: QueueJobs, home: str, now: float) -> None:
     """Put the attempts that were live at the end of the last engine on their slots.
 
@@ -41,25 +58,33 @@ def adopt(engine: Engine, jobs: QueueJobs, home: str, now: float) -> None:
         suspension = suspended.get(attempt)
         has_slots = suspension is None or suspension.has_slots
         shares = reservation is not None and has_slots
-        running = RunningAttempt(
-            key=attempt.key,
-            attempt=attempt,
-            entry=_entry(facts),
-            slots=_find_slots(engine, facts, shares=shares) if has_slots else (),
-            log=log_path(home, facts, facts.attempt),
-            log_since=facts.log_since or 0,
-            phase=_phase(facts, now),
-            end_request=_end_request(facts),
-            begun=now,
-            paused_s=(facts.stopped_us or 0) / 1e6,
-            node=find_node(engine.slot_table, facts.slots),
-        )
+        slots = _find_slots(engine, facts, shares=shares) if has_slots else ()
+        running = _make(engine, home, facts, _entry(facts), slots, now)
         if suspension is not None and isinstance(running.phase, Running | Paused):
             homes = find_slots(engine.slot_table, facts.slots)
             running.phase = _suspended(running.phase, suspension, homes, now)
         engine.adopt(running)
         if reservation is not None and running.slots and engine.gpus.sharing is not None:
             engine.gpus.sharing.adopt(running, reservation, facts.candidate)
+
+
+def _make(
+    engine: Engine, home: str, facts: Facts, entry: QueueEntry, slots: tuple[Slot, ...], now: float
+) -> RunningAttempt:
+    attempt = Attempt(facts.id, facts.attempt)
+    return RunningAttempt(
+        key=attempt.key,
+        attempt=attempt,
+        entry=entry,
+        slots=slots,
+        log=log_path(home, facts, facts.attempt),
+        log_since=facts.log_since or 0,
+        phase=_phase(facts, now),
+        end_request=_end_request(facts),
+        begun=now,
+        paused_s=(facts.stopped_us or 0) / 1e6,
+        node=find_node(engine.slot_table, facts.slots),
+    )
 
 
 def _find_slots(engine: Engine, facts: Facts, *, shares: bool) -> tuple[Slot, ...]:

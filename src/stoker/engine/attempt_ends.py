@@ -72,6 +72,11 @@ class AttemptEnds(msgspec.Struct, kw_only=True, eq=False):
 
     def refuse(self, running: RunningAttempt, code: int, reason: str, now: float) -> None:
         """Handle an attempt that could not be started: requeue its job if the cause is temporary."""
+        if code in _TEMPORARY and not self.slot_table.is_own(running.where):
+            self.retry_policy.rests.begin(running.where, reason, now)
+            self.notices.tell_once(f"{running.where} gets no jobs for now: {reason}")
+            self.take_back(running)
+            return
         if code in _TEMPORARY:
             self.progress.pause_briefly(now)
             space = "free some space; " if code in _NO_SPACE else ""
@@ -187,6 +192,8 @@ class AttemptEnds(msgspec.Struct, kw_only=True, eq=False):
 
     def _retry(self, running: RunningAttempt, outcome: Outcome, again: Again) -> None:
         job = running.attempt.job
+        if self.retry_policy.checkpoints is not None:
+            self.retry_policy.checkpoints.on_requeued(running)
         self.jobs.retry(job)
         self.slot_table.vacate(running)
         if again is Again.UNCOUNTED:
@@ -202,6 +209,8 @@ class AttemptEnds(msgspec.Struct, kw_only=True, eq=False):
         job = running.attempt.job
         self.slot_table.vacate(running)
         self.retry_policy.forget(job)
+        if outcome.is_success and self.retry_policy.checkpoints is not None:
+            self.retry_policy.checkpoints.forget(job)
         self.queue.on_over(job)
         self.progress.count_end(outcome.event)
 

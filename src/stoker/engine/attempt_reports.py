@@ -16,19 +16,20 @@ from stoker.engine.placement import find_slots
 from stoker.engine.running_attempt import Paused, Running, RunningAttempt, Suspended
 from stoker.engine.slots import SlotTable
 from stoker.engine.termination import Termination
-from stoker.executors.contract import Ended, Executor, Started, Synced
+from stoker.executors.contract import Ended, Executor, Started, Stayed, Synced
 from stoker.store.jobs import Jobs
 from stoker.supervisor.journal import Record
 
 if TYPE_CHECKING:
+    from stoker.engine.given_up import GivenUp
     from stoker.engine.suspensions import Suspensions
 
 
 class AttemptReports(msgspec.Struct, kw_only=True, eq=False):
     """Takes attempts from claimed to started to ended.
 
-    With `kills_unknown`, kills processes of attempts that are not on the slot table: the engine gave
-    them up while their node could not be reached.
+    In a cluster, kills processes of attempts that are not on the slot table: the engine gave them up while
+    their node could not be reached. `given_up` has those of which no end was seen.
     """
 
     slot_table: SlotTable
@@ -38,12 +39,25 @@ class AttemptReports(msgspec.Struct, kw_only=True, eq=False):
     termination: Termination
     listener: EngineListener
     suspensions: Suspensions | None
-    kills_unknown: bool
+    is_cluster: bool
+    given_up: GivenUp | None
 
     def on_unknown(self, report: Started) -> None:
         """Handle the start of an attempt that is not on the slot table: it has ended, or was given up."""
-        if self.kills_unknown:
+        if self.is_cluster:
             self.executor.kill(report.key)
+
+    def on_stayed(self, report: Stayed) -> None:
+        """Handle checkpoints that stay on the node of an attempt."""
+        running = self.slot_table.running.get(report.key)
+        places = self.ends.retry_policy.checkpoints
+        if running is not None and places is not None:
+            places.on_stayed(running, report.reason)
+
+    def on_unknown_end(self, key: str) -> None:
+        """Handle the end of an attempt that is not on the slot table."""
+        if self.given_up is not None:
+            self.given_up.discard(key)
 
     def on_started(
         self, running: RunningAttempt, report: Started, now: float, *, is_over: bool
@@ -70,6 +84,9 @@ class AttemptReports(msgspec.Struct, kw_only=True, eq=False):
         if self.suspensions is not None and not is_over:
             self.suspensions.on_started(running)
         if is_new:
+            self.ends.retry_policy.rests.on_start(running.where)
+            if self.ends.retry_policy.checkpoints is not None:
+                self.ends.retry_policy.checkpoints.on_start(running)
             self.ends.gpus.on_start(running)
         if not is_over and is_new:
             slots = running.taken_by if placed else None
@@ -111,6 +128,7 @@ class AttemptReports(msgspec.Struct, kw_only=True, eq=False):
 
     def lose(self, running: RunningAttempt, reason: str, *, cut_off: bool = False) -> None:
         """Record an attempt whose end cannot be known as lost."""
+        cut_off = cut_off or running.revived
         self.ends.end(running, Outcome(event=Event.LOSE, reason=reason, cut_off=cut_off))
 
     def on_synced(self, report: Synced) -> None:
@@ -125,6 +143,8 @@ class AttemptReports(msgspec.Struct, kw_only=True, eq=False):
             else:
                 self.lose(running, "the supervisor does not know how it ended")
         self.slot_table.spread_adopted()
+        if self.given_up is not None and report.node:
+            self.given_up.keep_only(report.node, report.keys)
 
     def settle(self, records: Mapping[str, Record]) -> None:
         """Record the attempts of a lost executor as its journal knows them."""

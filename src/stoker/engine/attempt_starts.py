@@ -39,6 +39,7 @@ class LaunchSpec(msgspec.Struct, frozen=True):
     cold: str | None = None  # why it does not start warm, although it was asked for
     transfer: AttemptTransfer | None = None  # what another node needs to start it
     trace: str | None = None  # the file that holds its error, if that is not the log
+    checkpoints: str | None = None  # its folder of checkpoints, which goes along to another node
 
     def start_warm(
         self,
@@ -103,7 +104,15 @@ class LaunchBuilder(msgspec.Struct, eq=False):
             running.node,
             spec.transfer,
             running.is_claimed_ahead,
+            self._checkpoints(running, spec),
         )
+
+    def _checkpoints(self, running: RunningAttempt, spec: LaunchSpec) -> str | None:
+        """Return the folder of checkpoints to send along; None if its node has newer ones."""
+        places = self.retry_policy.checkpoints
+        if places is None or not places.travel(running.attempt.job, running.where):
+            return None
+        return spec.checkpoints
 
     def _note_log(self, running: RunningAttempt, spec: LaunchSpec) -> None:
         """Note where an attempt writes its errors, and how much earlier attempts have written there."""

@@ -34,6 +34,8 @@ from stoker.store.database import Database
 from stoker.store.jobs import Jobs
 
 if TYPE_CHECKING:
+    from stoker.engine.checkpoint_places import CheckpointPlaces
+    from stoker.engine.given_up import GivenUp
     from stoker.engine.mps import Mps
     from stoker.engine.preemption import Preemption
     from stoker.engine.shared_slots import SharedSlots
@@ -67,6 +69,8 @@ class EngineParts(msgspec.Struct, frozen=True, kw_only=True):
     make_preemption: Callable[[Termination, Suspensions | None], Preemption] | None = None
     make_suspensions: Callable[[Termination], Suspensions] | None = None
     on_node_report: Callable[[NodeReport], None] | None = None  # of a cluster
+    given_up: GivenUp | None = None
+    checkpoint_places: CheckpointPlaces | None = None
 
 
 def build_engine(parts: EngineParts) -> Engine:
@@ -156,6 +160,7 @@ class _EngineBuilder:
             GpuFeatures(parts.clock, sharing=parts.sharing, mps=parts.mps),
             parts.places,
             None if pause_queue is None else pause,
+            parts.checkpoint_places,
         )
 
     def _make_report_handler(self) -> ReportHandler:
@@ -168,7 +173,8 @@ class _EngineBuilder:
             termination=self._termination,
             listener=parts.listener,
             suspensions=self._suspensions,
-            kills_unknown=parts.on_node_report is not None,
+            is_cluster=parts.on_node_report is not None,
+            given_up=parts.given_up,
         )
         return ReportHandler(
             attempts=attempts,

@@ -191,7 +191,7 @@ ENTRIES = {
         _whole(10, 86400),
     ),
     "sync.limit": ConfigEntry(
-        "1G", "results that --sync brings back of a job: none, 20M, 1G", _size
+        "1G", "results (--sync) and checkpoints that travel, of a job: none, 20M, 1G", _size
     ),
     "warm": ConfigEntry(
         "auto",

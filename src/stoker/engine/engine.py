@@ -26,6 +26,7 @@ from stoker.failpoints import reach
 from stoker.supervisor.journal import Record
 
 if TYPE_CHECKING:
+    from stoker.engine.given_up import GivenUp
     from stoker.engine.gpu_turns import GpuTurns
     from stoker.engine.suspensions import Suspensions
 
@@ -176,12 +177,18 @@ class Engine(msgspec.Struct, kw_only=True, eq=False):
         if self.gpus.mps is not None:
             self.gpus.mps.adopt(running)
 
-    def part(self, node: str, reason: str) -> None:
-        """Requeue the jobs of a node on which nothing can be running any more."""
-        for running in [*self.slot_table.running.values()]:
-            if running.where == node:
-                self._over.append(running.key)
-                self.reports.attempts.lose(running, reason, cut_off=True)
+    def attempts_on(self, node: str) -> list[RunningAttempt]:
+        """The running attempts of a node."""
+        return [each for each in self.slot_table.running.values() if each.where == node]
+
+    def give_up(self, running: RunningAttempt, reason: str) -> None:
+        """Requeue the job of an attempt that cannot be running any more, because of its node."""
+        self.reports.attempts.lose(running, reason, cut_off=True)
+
+    @property
+    def given_up(self) -> GivenUp | None:
+        """The attempts that were given up with their nodes; None in an engine without a daemon."""
+        return self.reports.attempts.given_up
 
     def shared_slot_on(self, slot_state: SlotState) -> SlotState:
         """Return a free shared slot on the GPU of a slot."""

@@ -59,7 +59,7 @@ class LaunchSpecs:
         self._sync_limit_bytes = sync_limit_bytes
         self._is_warm = is_warm
         self._checkpoints = os.path.join(home, "checkpoints")
-        self._contexts: OrderedDict[tuple[JobEnvironment, bool, bool], LaunchContext] = (
+        self._contexts: OrderedDict[tuple[JobEnvironment, bool, bool, str], LaunchContext] = (
             OrderedDict()
         )
         self._last_number = 0
@@ -85,7 +85,14 @@ class LaunchSpecs:
             make_run_folder(run_dir, self._jobs.params_of(facts.id))
             words = enter_run_folder(run_dir, words)
             env = {VARIABLE: run_dir}
-        spec = LaunchSpec(words, log, context.number, env, transfer=transfer)
+        spec = LaunchSpec(
+            words,
+            log,
+            context.number,
+            env,
+            transfer=transfer,
+            checkpoints=checkpoint_folder(self._home, facts.id),
+        )
         modules = [name for name in options.warm if name != AUTO or self._is_warm()]
         if not modules:
             return spec
@@ -166,7 +173,8 @@ class LaunchSpecs:
     def _context(self, facts: Facts) -> LaunchContext:
         surroundings = self._jobs.surroundings(facts.submission)
         shares = facts.request.share is not None
-        key = (surroundings, bool(facts.fresh), shares)
+        on_cut = facts.request.options.on_cut
+        key = (surroundings, bool(facts.fresh), shares, on_cut)
         context = self._contexts.get(key)
         if context is None:
             self._last_number += 1
@@ -178,6 +186,8 @@ class LaunchSpecs:
             env["STOKER_CHECKPOINTS"] = self._checkpoints
             if surroundings.linger:
                 env["STOKER_LINGER"] = "1"
+            if on_cut != "stop":
+                env["STOKER_ON_CUT"] = on_cut
             cwd = run_folder(self._home, surroundings, fresh=bool(facts.fresh))
             context = LaunchContext(
                 self._last_number, env, cwd, surroundings.shell or DEFAULT_SHELL

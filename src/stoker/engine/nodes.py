@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from stoker.core.durations import format_duration
+from stoker.core.job import Attempt
 from stoker.core.node import NodeFacts
 from stoker.engine.cluster_gpus import ClusterGpus
 from stoker.engine.engine import Engine
@@ -25,6 +26,7 @@ from stoker.executors.node_reports import (
     NodeGpu,
     NodeReport,
     Notice,
+    Reachable,
 )
 from stoker.executors.remote_executor import remote_key
 from stoker.store.database import Database
@@ -44,14 +46,17 @@ class Nodes:
         cluster_gpus: ClusterGpus,
         fleet: MultiNodeExecutor,
         tell: Callable[[str], None],
+        revive: Callable[[Attempt], None],
     ) -> None:
         self._engine = engine
         self._slot_table: SlotTable = engine.slot_table
-        self._database = database
         self._records = NamedValues(database, "node.")
         self._cluster_gpus = cluster_gpus
         self._fleet = fleet
         self._tell = tell
+        self._revive = revive
+        assert engine.given_up is not None
+        self._given_up = engine.given_up
         self.known: dict[str, Introduction] = {}
 
     def remember(self) -> None:
@@ -64,13 +69,15 @@ class Nodes:
     def apply(self, report: NodeReport) -> None:
         """Apply a report of a node."""
         match report:
+            case Reachable():
+                self._connect(report.node)
             case Joined():
                 self._on_joined(report.facts, report.offset)
             case Away():
                 self._on_away(report.node, report.reason)
             case LeaseExpired():
                 self._on_away(report.node, report.reason)
-                self._engine.part(report.node, report.reason)
+                self._give_up(report.node, report.reason)
             case Leaving():
                 self._on_away(report.node, "it is leaving the cluster")
             case Left():
@@ -80,17 +87,35 @@ class Nodes:
             case Notice():
                 self._engine.tell_once(report.text)
 
+    def _connect(self, name: str) -> None:
+        """Let a node report its attempts.
+
+        Jobs that wait have their attempts there again, which were given up: their ends count.
+        """
+        for attempt in self._given_up.current(name):
+            self._given_up.discard(attempt.key)
+            self._revive(attempt)
+        self._fleet.connect(name, [running.key for running in self._engine.attempts_on(name)])
+
+    def _give_up(self, name: str, reason: str) -> None:
+        """Requeue the jobs of a node whose lease has expired, except those that go on without the head."""
+        for running in self._engine.attempts_on(name):
+            if not running.finishes_alone:
+                self._given_up.add(running)
+                self._engine.give_up(running, reason)
+
     def forget(self, name: str) -> None:
-        """Remove a node. Its jobs are over, or end with its lease."""
+        """Remove a node, inside a turn or transaction. Its jobs are over, or end with its lease."""
         facts = self.known.pop(name, None)
         if facts is None:
             return
-        self._engine.part(name, f"{name} has left the cluster")
+        for running in self._engine.attempts_on(name):
+            self._engine.give_up(running, f"{name} has left the cluster")
+        self._given_up.keep_only(name, frozenset())
         self._fleet.forget(name)
         self._slot_table.forget_node(name)
         self._cluster_gpus.forget(name)
-        with self._database.transaction(durable=True):
-            self._records.forget(facts.id)
+        self._records.forget(facts.id)
         self._tell(f"{name} has left the cluster")
 
     def models(self) -> Mapping[str, NodeGpu]:
@@ -106,8 +131,7 @@ class Nodes:
         was_away = before is None or self._slot_table.nodes[facts.name].away is not None
         self._enter(facts, away=None)
         if facts != before:
-            with self._database.transaction(durable=True):
-                self._records.put(facts.id, msgspec.json.encode(facts))
+            self._records.put(facts.id, msgspec.json.encode(facts))
         if was_away:
             gpus = sum(len(slot.gpus) for slot in facts.slots)
             what = "1 GPU" if gpus == 1 else f"{gpus} GPUs"
@@ -126,7 +150,10 @@ class Nodes:
     def _enter(self, facts: Introduction, away: str | None) -> None:
         self.known[facts.name] = facts
         since = None if away is None else time.time()
-        self._slot_table.update_node(NodeFacts(facts.name, facts.labels, away, since))
+        known = self._slot_table.nodes.get(facts.name, NodeFacts(facts.name))
+        self._slot_table.update_node(
+            msgspec.structs.replace(known, labels=facts.labels, away=away, since=since)
+        )
         for slot in facts.slots:
             for key in slot.keys:
                 if key in facts.gpus:

@@ -63,7 +63,7 @@ class PlacementCache:
         fitting = [node for node in slot_table.nodes.values() if rule.fits_node(node)]
         if any(slot_table.is_own(node.name) for node in fitting):
             return ""
-        return next((node.name for node in fitting if node.away is None), None)
+        return next((node.name for node in fitting if node.is_open), None)
 
 
 def find_slots(slot_table: SlotTable, label: str | None) -> tuple[Slot, ...]:

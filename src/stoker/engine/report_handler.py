@@ -42,10 +42,14 @@ class ReportHandler(msgspec.Struct, kw_only=True, eq=False):
                     running = self.slot_table.running.get(report.key)
                     if running is not None:
                         self._apply_to(running, report, now, is_over=report.key in over)
+                    elif isinstance(report, Ended | Lost | Refused):
+                        self.attempts.on_unknown_end(report.key)
                     elif isinstance(report, Started) and report.key not in over:
                         self.attempts.on_unknown(report)
                 case Synced():
                     self._on_synced(report)
+                case contract.Stayed():
+                    self.attempts.on_stayed(report)
                 case _:
                     self._apply_other(report, now)
         return [each.key for each in reports if isinstance(each, (Ended, Refused, Lost))]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -14,9 +15,13 @@ from stoker.core.lifecycle import Event
 from stoker.core.planner import Candidate
 from stoker.engine.failure_inspection import FailureInspection, is_full, read_memory
 from stoker.engine.gpu_features import GpuFeatures
+from stoker.engine.node_rests import NodeRests
 from stoker.engine.running_attempt import RunningAttempt
 from stoker.engine.slots import SlotTable
 from stoker.store.jobs import Jobs
+
+if TYPE_CHECKING:
+    from stoker.engine.checkpoint_places import CheckpointPlaces
 
 _CHECK_S = 2.0
 _MAX_MEMORY_SHARE = 0.9  # a job never waits for more than this share of the memory
@@ -45,6 +50,7 @@ class RetryPolicy:
         gpus: GpuFeatures,
         places: JobPlaces,
         pause: Callable[[str], None] | None = None,
+        checkpoints: CheckpointPlaces | None = None,
     ) -> None:
         self._slot_table = slot_table
         self._jobs = jobs
@@ -59,7 +65,9 @@ class RetryPolicy:
         self._check_at = 0.0
         self.pause = pause
         self.gpus = gpus
+        self.rests = NodeRests(slot_table)
         self._places = places
+        self.checkpoints = checkpoints  # None in a foreground run, which uses no other machine
 
     def examine(self, running: RunningAttempt, outcome: Outcome) -> Failure | None:
         """Why an attempt failed; None if it did not."""
@@ -167,6 +175,7 @@ class RetryPolicy:
         unfit = self._unfit.get(job)
         if unfit is not None:
             candidate = self._restrict(candidate, unfit)
+        candidate = self._go_to_checkpoints(candidate, job)
         keys = self._avoided.get(job)
         if keys is None:
             return candidate
@@ -190,10 +199,25 @@ class RetryPolicy:
         allowed = fit if candidate.allowed is None else fit & candidate.allowed
         return msgspec.structs.replace(candidate, allowed=allowed)
 
+    def _go_to_checkpoints(self, candidate: Candidate, job: int) -> Candidate:
+        """Restrict a candidate to the node where its checkpoints stay, for a while."""
+        node = None if self.checkpoints is None else self.checkpoints.preferred(job)
+        if node is None or not candidate.slots:
+            return candidate
+        there = frozenset(
+            slot_state.slot.index
+            for slot_state in self._slot_table.whole_slots()
+            if slot_state.slot.node == node
+            and (candidate.allowed is None or slot_state.slot.index in candidate.allowed)
+        )
+        if len(there) < candidate.slots:
+            return candidate
+        return msgspec.structs.replace(candidate, allowed=there)
+
     @property
     def directs(self) -> bool:
         """Whether some job is restricted to slots, or waits for memory."""
-        return bool(self._avoided or self._unfit or self._needs_bytes)
+        return bool(self._avoided or self._unfit or self._needs_bytes or self.checkpoints)
 
     @property
     def held_back(self) -> int:

@@ -86,6 +86,7 @@ class RunningAttempt(msgspec.Struct, kw_only=True):
     paused_s: float = 0.0  # sum of its earlier pauses
     taken_by: str | None = None  # label of the slot that took it after it was claimed ahead
     adopted: bool = False  # an earlier engine started it: the executor does not know its slots
+    revived: bool = False  # it was given up with its node: without a status it runs again
     log: str | None = None
     trace: str | None = None  # the file that shows why it failed, if that is not its log
     log_since: int = 0  # bytes of that file that earlier attempts wrote
@@ -136,6 +137,11 @@ class RunningAttempt(msgspec.Struct, kw_only=True):
     def is_preempted(self) -> bool:
         """Whether its job waits again after its end."""
         return self.end_request is not None and self.end_request.ending.is_preemption
+
+    @property
+    def finishes_alone(self) -> bool:
+        """Whether its node lets it run to its end without the head (--on-cut finish)."""
+        return self.entry.request.options.on_cut == "finish"
 
     @property
     def label(self) -> str:

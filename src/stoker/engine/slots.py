@@ -59,8 +59,8 @@ class SlotTable:
         self.states.append(state)
         self.by_node.setdefault(slot.node, []).append(state)
         self._node_of.append(slot.node)
-        known = self.nodes.get(slot.node)
-        state.close(ClosedBy.NODE, None if known is None else known.away)
+        if (known := self.nodes.get(slot.node)) is not None:
+            _close_by(state, known)
         if whole_slot is None:
             state.close(ClosedBy.USER, self._drained.get(self._recorded_label(slot)))
             self.layout_version += 1
@@ -90,7 +90,7 @@ class SlotTable:
         state.close(ClosedBy.USER, self._drained.get(self._recorded_label(slot)))
         for each in self._with_shared(state):
             self.by_node[node].append(each)
-            each.close(ClosedBy.NODE, self.nodes[node].away)
+            _close_by(each, self.nodes[node])
             each.drop_lease()
         self.layout_version += 1
         return True
@@ -126,7 +126,7 @@ class SlotTable:
         known = self.nodes.get(facts.name)
         self.nodes[facts.name] = facts
         for state in self.by_node.get(facts.name, ()):
-            state.close(ClosedBy.NODE, facts.away)
+            _close_by(state, facts)
         if known is None or known.labels != facts.labels:
             self.layout_version += 1
 
@@ -359,3 +359,9 @@ def _busy_by_tenants(shared: list[SlotState]) -> Iterator[Busy]:
     for whole_slot, ends in deadlines.items():
         known = [end for end in ends if end is not None]
         yield Busy(whole_slot, max(known) if len(known) == len(ends) else None)
+
+
+def _close_by(state: SlotState, node: NodeFacts) -> None:
+    """Close or open a slot as its node is."""
+    state.close(ClosedBy.NODE, node.away)
+    state.close(ClosedBy.LACK, node.lacks)

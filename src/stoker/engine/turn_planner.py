@@ -136,7 +136,9 @@ class TurnPlanner(msgspec.Struct, kw_only=True, eq=False):
         """The time of the next turn that no event announces."""
         if may_start and (self._turn_again or self.queue.unfinished):
             return now
-        due = min(self.claims_ahead.due_at(), default=_NEVER)
+        due = min([self.retry_policy.rests.due_at(), *self.claims_ahead.due_at()])
+        if self.retry_policy.checkpoints:
+            due = min(due, self.retry_policy.checkpoints.due_at())
         if self._lacks_slots or self.gpu_leases.lacks_reserved:
             due = min(due, self.gpu_leases.next_retry_at())
         sharing = self.gpus.sharing
@@ -158,6 +160,7 @@ class TurnPlanner(msgspec.Struct, kw_only=True, eq=False):
         self.claims_ahead.offer_slots(in_queue_order=self.policy is plan)
         self.gpu_leases.release_closed()
         self.queue.wake()
+        self.retry_policy.rests.review(now)
         if self.slot_table.shared and self.gpus.sharing is not None:
             self.gpus.sharing.gpus.review(now)
         free = self.claims_ahead.leave_slots(self.slot_table.free())

@@ -20,6 +20,13 @@ _LONGEST_PAUSE_S = 10.0
 _SEND_TIMEOUT_S = 5  # a bridge that reads nothing for so long counts as gone
 
 
+class ClusterRules(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings that count for all nodes from the start of a daemon."""
+
+    lease_s: float
+    sync_limit_bytes: int
+
+
 class BridgeConnection:
     """Receives reports about nodes. When the bridge has ended, another one is started.
 
@@ -28,12 +35,12 @@ class BridgeConnection:
     """
 
     def __init__(
-        self, home: str, queue: str, address: str, lease_s: float, env: Mapping[str, str]
+        self, home: str, queue: str, address: str, rules: ClusterRules, env: Mapping[str, str]
     ) -> None:
         self._home = home
         self._path = _socket_path(home)
         self._words = [home, queue, address]
-        self._lease_s = lease_s
+        self._rules = rules
         self._env = env
         self.nodes: dict[str, str] = {}
         self._socket: socket.socket | None = None
@@ -107,7 +114,8 @@ class BridgeConnection:
             return
         unix_sockets.set_send_timeout(self._socket, _SEND_TIMEOUT_S)
         self._poll.register(self._socket, select.EPOLLIN)
-        self.send(KnownNodes(tuple(self.nodes.items()), self._lease_s))
+        nodes = tuple(self.nodes.items())
+        self.send(KnownNodes(nodes, self._rules.lease_s, self._rules.sync_limit_bytes))
 
     def _disconnect(self) -> None:
         if self._socket is not None:

@@ -6,10 +6,11 @@ import msgspec
 
 
 class KnownNodes(msgspec.Struct, frozen=True, tag="known"):
-    """The first order: ids and names of the nodes on record, and the length of a lease."""
+    """The first order: ids and names of the nodes on record, the length of a lease, and sync.limit."""
 
     nodes: tuple[tuple[str, str], ...]
     lease_s: float
+    sync_limit_bytes: int
 
 
 class WatchGpus(msgspec.Struct, frozen=True, tag="watch"):

@@ -69,6 +69,7 @@ class Launch(msgspec.Struct, frozen=True):
     node: str = ""  # where a launch without slots runs
     transfer: AttemptTransfer | None = None  # of an attempt on another machine
     ahead: bool = False
+    checkpoints: str | None = None  # the folder of this machine to send along to another one
 
 
 class Restore(msgspec.Struct, frozen=True):
@@ -169,6 +170,20 @@ class Lost(msgspec.Struct, frozen=True, array_like=True, tag="lost"):
     cut_off: bool = False
 
 
+class Checkpoints(msgspec.Struct, frozen=True, array_like=True, tag="checkpoints"):
+    """The attempt has written checkpoints on its node; with `is_over` its end follows."""
+
+    key: str
+    is_over: bool
+
+
+class Stayed(msgspec.Struct, frozen=True, array_like=True, tag="stayed"):
+    """The node keeps the checkpoints of an attempt whose end follows: they do not travel."""
+
+    key: str
+    reason: str
+
+
 class Synced(msgspec.Struct, frozen=True, array_like=True, tag="synced"):
     """All earlier attempts have been reported: `keys` are those that run or have ended.
 
@@ -223,7 +238,8 @@ class Cooled(msgspec.Struct, frozen=True, array_like=True, tag="cooled"):
 
 
 SupervisorReport = (
-    Cold
+    Checkpoints
+    | Cold
     | Cooled
     | Finished
     | Held
@@ -236,6 +252,7 @@ SupervisorReport = (
     | Revoked
     | Lost
     | PartlyWarm
+    | Stayed
     | Strays
     | Synced
     | Warmed

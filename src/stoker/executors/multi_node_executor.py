@@ -32,6 +32,7 @@ from stoker.executors.node_reports import (
     Leaving,
     NodeChange,
     NodeReport,
+    Reachable,
 )
 from stoker.executors.remote_executor import RemoteExecutor
 
@@ -42,9 +43,9 @@ _CONTEXTS_KNOWN = 256
 class MultiNodeExecutor:
     """Implements the executor contract: each slot and each attempt belongs to one node.
 
-    It also reports about nodes. Reports of one node come in order. A node has joined once its supervisor has
-    reported all it knows, and is away while there is no stream to it. Nodes go by their names here: no two
-    have the same name.
+    It also reports about nodes. Reports of one node come in order. When a node is reachable, it waits for
+    `connect`. The node has joined once its supervisor has reported all it knows, and is away while there is
+    no stream to it. Nodes go by their names here: no two have the same name.
     """
 
     def __init__(
@@ -169,19 +170,18 @@ class MultiNodeExecutor:
             elif isinstance(report, Synced):
                 reports.append(Joined(self._facts[remote.node], remote.offset))
         if had_stream and not remote.is_attached:
-            self._connect(remote)
-            reports.append(Away(remote.node, "the connection broke"))
+            reports += (Away(remote.node, "the connection broke"), Reachable(remote.node))
         return reports
 
     def _apply(self, report: NodeReport) -> list[Report]:
-        """Open or close streams according to a report of the bridge. Returns the report to pass on."""
+        """Close streams according to a report of the bridge. Returns the report to pass on."""
         match report:
             case Joined():
                 name = self.add_node(report.facts.id, report.facts.name)
                 self._facts[name] = msgspec.structs.replace(report.facts, name=name)
                 self._remote[name].offset = report.offset
-                self._connect(self._remote[name])
-                return []
+                self._remote[name].detach()
+                return [Reachable(name)]
             case NodeChange():
                 known = self._names.get(report.node)
                 if known is None:
@@ -191,11 +191,13 @@ class MultiNodeExecutor:
                 return [msgspec.structs.replace(report, node=known)]
         return [report]
 
-    def _connect(self, remote: RemoteExecutor) -> None:
-        remote.detach()
-        stream = self._bridge.open_stream(self._ids[remote.node])
+    def connect(self, name: str, wanted: Sequence[str]) -> None:
+        """Open a stream to a reachable node; it drops the logs and results of attempts not wanted."""
+        if name not in self._ids:
+            return  # it was forgotten
+        stream = self._bridge.open_stream(self._ids[name])
         if stream is not None:
-            remote.attach(stream)
+            self._remote[name].attach(stream, wanted)
             self._poll.register(stream, select.EPOLLIN)
 
     def _wake(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from stoker.supervisor.framing import OrderCodec
@@ -22,6 +23,12 @@ class SendTree(NamedTuple):
     transfer: dict[str, Any]
 
 
+class SendCheckpoints(NamedTuple):
+    """Send the checkpoints of an attempt's job ahead of its start."""
+
+    key: str
+
+
 class RunInCopy(NamedTuple):
     """Start an attempt in this copy of its tree; `run_dir` is the folder of its run in it."""
 
@@ -30,17 +37,23 @@ class RunInCopy(NamedTuple):
     run_dir: str | None
 
 
-class ForgetLogs(NamedTuple):
-    """Forward no more logs: the head has given up all attempts of the node."""
+class KeepAttempts(NamedTuple):
+    """Drop the logs and results of all attempts but these: the head has given up the others.
+
+    It is the first order of each stream, so the node reports nothing before it.
+    """
+
+    keys: Sequence[str]
 
 
-NodeOrder = Order | SendScript | SendTree | RunInCopy | ForgetLogs
+NodeOrder = Order | SendScript | SendTree | SendCheckpoints | RunInCopy | KeepAttempts
 NODE_ORDERS: OrderCodec[NodeOrder] = OrderCodec(
     {
         **ORDERS,
         "script": SendScript,
         "tree": SendTree,
+        "checkpoints": SendCheckpoints,
         "copy": RunInCopy,
-        "logs": ForgetLogs,
+        "keep": KeepAttempts,
     }
 )

@@ -83,6 +83,10 @@ class NodeChange(NodeReport, frozen=True):
     node: str
 
 
+class Reachable(NodeChange, frozen=True):
+    """A node answers. The executor waits for `connect`; then the node reports its attempts and has joined."""
+
+
 class Away(NodeChange, frozen=True, tag="away"):
     """A node does not answer. Its jobs may go on."""
 

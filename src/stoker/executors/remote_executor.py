@@ -13,7 +13,14 @@ from stoker.core.slot import Slot
 from stoker.errors import StokerError
 from stoker.executors.connection import SupervisorConnection
 from stoker.executors.contract import Ended, Launch, Report, Revoked, Started, Synced, Unheld
-from stoker.executors.node_orders import NODE_ORDERS, NodeOrder, SendScript, SendTree
+from stoker.executors.node_orders import (
+    NODE_ORDERS,
+    KeepAttempts,
+    NodeOrder,
+    SendCheckpoints,
+    SendScript,
+    SendTree,
+)
 from stoker.executors.node_reports import ClockOffset, Notice
 from stoker.executors.protocol_client import ProtocolClient
 from stoker.executors.supervisor_launcher import check_protocol
@@ -35,16 +42,18 @@ class RemoteExecutor(ProtocolClient):
         self._slots: dict[int, Slot] = {}
         self._is_open = False
         self._socket: socket.socket | None = None
+        self._wanted: Sequence[str] | None = None
         self._pending: list[Report] = []
 
     def fileno(self) -> int:
         """Return the descriptor to wait on; -1 without a stream."""
         return -1 if self._socket is None else self._socket.fileno()
 
-    def attach(self, stream: socket.socket) -> None:
-        """Use a new stream."""
+    def attach(self, stream: socket.socket, wanted: Sequence[str] | None = None) -> None:
+        """Use a new stream. The node drops logs and results of attempts that are not wanted (None: none)."""
         self.detach()
         self._socket = stream
+        self._wanted = wanted
         self._connection = SupervisorConnection(0, stream)
 
     def detach(self) -> None:
@@ -93,6 +102,7 @@ class RemoteExecutor(ProtocolClient):
             for order in orders
             if order.transfer is not None
         ]
+        needs += [SendCheckpoints(order.key) for order in orders if _has_checkpoints(order)]
         if needs:
             self._connection.send_line(NODE_ORDERS.encode(needs))
         super().launch(orders)
@@ -127,7 +137,8 @@ class RemoteExecutor(ProtocolClient):
                 self.detach()  # the other nodes go on
                 return [*reports, Notice(f"{self.node}: {error}")]
             self._connection.hello = None
-            self._connection.send(Sync())
+            wanted = [] if self._wanted is None else [KeepAttempts(self._wanted)]
+            self._connection.send_line(NODE_ORDERS.encode([*wanted, Sync()]))
             self._start_over(self._connection)
         for report in received:
             if isinstance(report, Synced):
@@ -173,6 +184,17 @@ def _for_node(order: Launch) -> Launch:
     if order.transfer is None:
         return order
     return msgspec.structs.replace(order, argv=order.transfer.argv, warm=None, env=None)
+
+
+def _has_checkpoints(order: Launch) -> bool:
+    """Whether there are checkpoints to send along."""
+    if order.checkpoints is None:
+        return False
+    try:
+        with os.scandir(order.checkpoints) as found:
+            return next(found, None) is not None
+    except OSError:
+        return False
 
 
 def _read_script(path: str) -> SendScript:

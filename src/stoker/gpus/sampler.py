@@ -18,6 +18,7 @@ from stoker.gpus.usage_meter import UsageMeter
 
 _NEW_S = 60.0
 _PEEK_S = 0.05
+_PEEKED_GPUS = 4  # with more of them, they are read half as often
 _LEAST_PAUSE_S = 0.5  # between two samples because of new attempts
 _SETTLED_S = 600.0
 _HISTORY = 300
@@ -37,8 +38,8 @@ class Sampler(threading.Thread):
     foreign. `keeps` tells whether an attempt without GPUs will have them again. `look` is the last sample.
     `changed` is called from this thread when the processes on a GPU changed, and `renewed` when GPUs were
     added or removed. Memory is read every second, and twenty times a second from the start of a job that is
-    alone on its GPU: a run that computes for a third of a second shows its peak. The process list, which
-    takes the driver milliseconds, is read every second only while a job is new.
+    alone on its GPU (`peek_pause_s`): a run that computes for a third of a second shows its peak. The
+    process list, which takes the driver milliseconds, is read every second only while a job is new.
     """
 
     def __init__(
@@ -131,24 +132,30 @@ class Sampler(threading.Thread):
     def _pause(self, pause_s: float) -> None:
         """Wait for the next sample. Until then, look at the memory of GPUs with a new attempt."""
         began_s = time.monotonic()
+        has_new = any(map(self._is_unsampled, self._subjects()))
         while (left_s := began_s + pause_s - time.monotonic()) > 0 and not self._stopping:
-            has_new = any(map(self._is_unsampled, self._subjects()))
             if has_new and time.monotonic() - began_s >= _LEAST_PAUSE_S:
                 return
-            if self._nudged.wait(min(left_s, _PEEK_S) if has_new or self._lone else left_s):
+            peek_s = min(left_s, peek_pause_s(len(self._lone)))
+            if self._nudged.wait(peek_s if has_new or self._lone else left_s):
                 self._nudged.clear()
                 if self._is_due:
                     return
-            self.peek()
+            has_new = self.peek()
 
-    def peek(self) -> None:
-        """Read the memory of GPUs with one new attempt, and keep the largest figure."""
-        handed_over = self._follow_starts(self._subjects())
+    def peek(self) -> bool:
+        """Read the memory of GPUs with one new attempt, and keep the largest figure.
+
+        Returns whether an attempt waits for its first sample.
+        """
+        subjects = self._subjects()
+        handed_over = self._follow_starts(subjects)
         for gpu in self._nvml.gpus():
             if gpu.uuid in self._lone and gpu.uuid not in handed_over:
                 used = self._nvml.used_bytes(gpu)
                 if used is not None and used > self._surges.get(gpu.uuid, 0):
                     self._surges[gpu.uuid] = used
+        return any(map(self._is_unsampled, subjects))
 
     def _follow_starts(self, subjects: Mapping[str, tuple[str, ...]]) -> set[str]:
         """Find the attempts that have started since the last sample; watch those that are alone.
@@ -402,6 +409,11 @@ class Sampler(threading.Thread):
         if shown != self._shown:
             self._shown = shown
             self._changed()
+
+
+def peek_pause_s(gpus: int) -> float:
+    """Return the time between two readings of the memory of so many GPUs with one new attempt each."""
+    return _PEEK_S if gpus <= _PEEKED_GPUS else 2 * _PEEK_S
 
 
 def _attempts_by_gpu(subjects: Mapping[str, tuple[str, ...]]) -> dict[str, list[str]]:

@@ -59,6 +59,7 @@ def change_nodes(context: QueueContext, order: NodeOrder) -> list[NodeInfo]:
             f"jobs may still run on {order.node}: they are given up when its lease is out, and then it"
             " can be forgotten"
         )
-    known.forget(order.node)
+    with context.database.transaction(durable=True):
+        known.forget(order.node)
     context.driver.poke()
     return read_nodes(context)

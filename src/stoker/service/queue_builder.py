@@ -14,6 +14,7 @@ from stoker.engine.admission import Admission
 from stoker.engine.asyncio_driver import AsyncioDriver
 from stoker.engine.attempt_starts import Prepare
 from stoker.engine.build import EngineParts, build_engine
+from stoker.engine.checkpoint_places import CheckpointPlaces
 from stoker.engine.config import Config
 from stoker.engine.context import QueueContext
 from stoker.engine.database_queue import DatabaseQueue
@@ -22,6 +23,7 @@ from stoker.engine.eta import Eta
 from stoker.engine.event_broadcast import Broadcast
 from stoker.engine.event_publisher import Publisher
 from stoker.engine.failure_limit import FailureLimit
+from stoker.engine.given_up import GivenUp
 from stoker.engine.gpu_users import Board
 from stoker.engine.hooks import Hooks
 from stoker.engine.launch_spec import LaunchSpecs, command_facts, run_folder
@@ -86,6 +88,14 @@ class _QueueBuilder:
         self.admission = Admission(sources.database, self.slot_table)
         self.reservations = UserReservations(sources.database)
         self.pending = PendingJobs(self.jobs)
+        self.given_up = GivenUp(sources.database, self.jobs)
+        self.checkpoint_places = CheckpointPlaces(
+            sources.database,
+            self.slot_table,
+            sources.home,
+            lambda: sources.config.sync_limit_bytes,
+            sources.clock,
+        )
         self.sharing = Sharing(
             self.slot_table,
             SharingRecords(sources.database),
@@ -136,6 +146,8 @@ class _QueueBuilder:
                 ),
                 make_suspensions=self._make_suspensions,
                 on_node_report=sources.on_node_report,
+                given_up=self.given_up,
+                checkpoint_places=self.checkpoint_places,
             )
         )
 
@@ -194,6 +206,8 @@ class _QueueBuilder:
         self.admission.load()
         self.sharing.load()
         self.reservations.load()
+        self.given_up.load()
+        self.checkpoint_places.load()
 
 
 def assemble(

@@ -95,8 +95,11 @@ def forget(context: QueueContext, rows: list[tuple[int, State]]) -> None:
             if state is State.DONE:
                 context.pending.settle_need(job)
         context.jobs.remove(rows)
+        places = context.engine.retry_policy.checkpoints
         for job, _state in rows:
             settle_dependants(context, job)
+            if places is not None:
+                places.forget(job)
     reach("rm-committed")
     for each in files:
         _remove(context.home, each)

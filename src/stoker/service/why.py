@@ -6,6 +6,7 @@ import time
 
 from stoker.core.job import Request
 from stoker.core.lifecycle import State, is_pending
+from stoker.core.node import NodeFacts
 from stoker.core.placement import read_where
 from stoker.core.size import format_bytes
 from stoker.core.suspension import Stage
@@ -29,9 +30,18 @@ def why(context: QueueContext, query: JobQuery) -> Why:
     number = find_one(context, query.job)
     facts = context.jobs.facts(number)
     state = State(facts.state)
-    text = f"job {number} {_text(context, facts, state)}"
+    text = f"job {number} {_text(context, facts, state)}{_may_still_run(context, number)}"
     start = _describe_start(context, facts)
     return Why(id=number, state=state, text=text if start is None else f"{text}; {start}")
+
+
+def _may_still_run(context: QueueContext, job: int) -> str:
+    """Name the attempts of a job that were given up with their nodes, and whose end was not seen."""
+    given_up = context.engine.given_up
+    return "".join(
+        f"; attempt {number} may still run on {node}: its end was not seen since {node} was cut off"
+        for number, node in ([] if given_up is None else given_up.unseen(job))
+    )
 
 
 def _describe_start(context: QueueContext, facts: Facts) -> str | None:
@@ -62,7 +72,7 @@ def _text(context: QueueContext, facts: Facts, state: State) -> str:
             again = ", when it is tried again" if facts.attempt else ""
             return f"is delayed until {at}, in {clock(begin - time.time())}{again}"
         case State.STARTING | State.RUNNING | State.PAUSED:
-            return _running(context, facts, state)
+            return _running(context, facts, state) + _cut_off(context, facts.id)
         case State.SUSPENDED:
             return _suspended(context, facts)
         case State.DONE:
@@ -96,6 +106,9 @@ def _waiting(context: QueueContext, facts: Facts) -> str:
         text = _waits_for_gpus(context, facts, preview.reserved)
     else:
         text = _waits_without_gpu(context, facts.request)
+    places = context.engine.retry_policy.checkpoints
+    if places is not None and (waits := places.why(facts.id)) is not None:
+        text += f"; {waits}"
     text += "".join(f"; {away}" for away in _away(context, facts.request))
     return f"{text}; it is the next to start" if forced else text + _jobs_ahead(context, facts)
 
@@ -129,19 +142,24 @@ def _jobs_ahead(context: QueueContext, facts: Facts) -> str:
 
 
 def _away(context: QueueContext, request: Request) -> list[str]:
-    """Describe the nodes that fit a job and are away."""
+    """Describe the nodes that fit a job and where nothing starts now."""
     where = read_where(request.where)
-    away = [
+    fitting = [
         node
         for node in context.engine.slot_table.nodes.values()
-        if node.away is not None and where.fits_node(node) and (request.slots or where.nodes)
+        if where.fits_node(node) and (request.slots or where.nodes)
     ]
-    shown = [
-        f"node {node.name} is away since {clock(time.time() - (node.since or 0))} ({node.away})"
-        for node in away[:_NODES_SHOWN]
-    ]
+    away = [node for node in fitting if node.away is not None]
+    shown = [_describe_away(node) for node in away[:_NODES_SHOWN]]
+    if not request.slots:  # for others their slots tell
+        shown += [f"node {node.name} {node.lacks}" for node in fitting if node.lacks is not None]
     more = len(away) - _NODES_SHOWN
     return shown if more <= 0 else [*shown, f"{more} more nodes are away"]
+
+
+def _describe_away(node: NodeFacts) -> str:
+    since = clock(time.time() - (node.since or 0))
+    return f"node {node.name} is away since {since} ({node.away})"
 
 
 def _slots(context: QueueContext, facts: Facts, reserved: dict[int, int]) -> list[SlotView]:
@@ -258,6 +276,20 @@ def _running(context: QueueContext, facts: Facts, state: State) -> str:
         text += f", time limit in {clock(occupant.limit_in_s)}"
     mark = context.waste.mark_of(running)
     return text if mark is None else f"{text}; {mark[0].kind.value}: {mark[0].text}"
+
+
+def _cut_off(context: QueueContext, job: int) -> str:
+    """Return what becomes of a running job whose node is away; empty if its node is there."""
+    running = context.running(job)
+    node = None if running is None else context.engine.slot_table.nodes.get(running.where)
+    if running is None or node is None or node.away is None:
+        return ""
+    fate = (
+        "it runs to its end there (--on-cut finish)"
+        if running.finishes_alone
+        else "unless it returns in time, its jobs run elsewhere once its lease has expired"
+    )
+    return f"; {_describe_away(node)}: {fate}"
 
 
 def _suspended(context: QueueContext, facts: Facts) -> str:

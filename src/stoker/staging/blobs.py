@@ -128,8 +128,11 @@ def staging_errors(folder: str | bytes) -> Iterator[None]:
     except OSError as error:
         where = os.fsdecode(folder)
         if error.errno in _FULL:
-            raise StagingError(f"no space is left in {where}: free some, then retry") from error
-        raise StagingError(f"cannot write in {where}: {error.strerror}") from error
+            text = f"no space is left in {where}: free some"
+            raise StagingError(text, errno.ENOSPC) from error
+        raise StagingError(
+            f"cannot write in {where}: {error.strerror}", error.errno or 0
+        ) from error
 
 
 def write_at(fd: int, data: bytes | memoryview, offset: int) -> int:

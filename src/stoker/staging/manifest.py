@@ -25,7 +25,11 @@ _HEAD = re.compile(rb"([fdl]) ([0-7]{1,3}) ([0-9]{1,19}) ([0-9a-f]{64}|-) ", re.
 
 
 class StagingError(StokerError):
-    """Files cannot be transferred to a node or back."""
+    """Files cannot be transferred to a node or back. `errno` is the system's reason; 0 if it has none."""
+
+    def __init__(self, message: str, errno: int = 0) -> None:
+        super().__init__(message)
+        self.errno = errno
 
 
 class ManifestEntry(NamedTuple):

@@ -63,25 +63,26 @@ class NodeCache:
         self._over = os.path.join(folder, "over")
         for each in (folder, self._copies, self._over):
             os.makedirs(each, mode=0o700, exist_ok=True)
-        self._blobs = Blobs(folder, limit_bytes)
+        self.blobs = Blobs(folder, limit_bytes)
         self._result_scans: dict[str, ResultScan] = {}
 
     def missing(self, manifest: bytes) -> list[str]:
         """Return the contents of a tree that are not here; raise StagingError if there is no space for it."""
         tree = self._read(manifest)
-        missing = sorted(digest for digest in tree.sizes if not self._blobs.touch(digest))
+        missing = sorted(digest for digest in tree.sizes if not self.blobs.touch(digest))
         needed = tree.size_bytes + sum(tree.sizes[digest] for digest in missing)
         free = shutil.disk_usage(self._folder).free
         if needed > free:
             raise StagingError(
                 f"no space is left in {self._folder}: {needed >> 20} MiB are needed and"
-                f" {free >> 20} MiB free; free some, then retry"
+                f" {free >> 20} MiB free",
+                errno.ENOSPC,
             )
         return missing
 
     def put(self, pieces: list[Piece]) -> list[int]:
         """Add pieces of contents. Returns for each how much of its content is here: where to continue."""
-        return [self._blobs.put(*piece) for piece in pieces]
+        return [self.blobs.put(*piece) for piece in pieces]
 
     def lay_out(self, manifest: bytes, name: str) -> WorkingCopy:
         """Make the copy of this name, unless contents are missing for it.
@@ -114,10 +115,10 @@ class NodeCache:
                 wrong = materialise(
                     tree,
                     os.fsencode(folder),
-                    lambda entry: os.fsencode(self._blobs.path(entry.digest)),
+                    lambda entry: os.fsencode(self.blobs.path(entry.digest)),
                 )
                 for digest in wrong:
-                    self._blobs.drop(digest)
+                    self.blobs.drop(digest)
                 if wrong:
                     remove(os.fsencode(new))
                     return sorted(set(wrong))
@@ -190,7 +191,7 @@ class NodeCache:
                 with contextlib.suppress(FileNotFoundError):
                     if name.startswith(prefixes) and time.time() - os.lstat(path).st_mtime > _OLD_S:
                         (remove if os.path.isdir(path) else os.unlink)(os.fsencode(path))
-        return self._blobs.prune(keep_bytes, spare_s)
+        return self.blobs.prune(keep_bytes, spare_s)
 
     def _read(self, manifest: bytes) -> TreeManifest:
         tree = TreeManifest.decode(manifest)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import stat
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -17,10 +18,12 @@ from typing import NamedTuple, Protocol, TypeVar
 from stoker.snapshot import flush
 from stoker.staging.blobs import MAX_CHUNK_BYTES
 from stoker.staging.bundle import Bundle
+from stoker.staging.folder_swap import put_in_place
 from stoker.staging.manifest import FILE, LINK, ManifestEntry, StagingError, TreeManifest
 from stoker.staging.node_cache import CollectedResults, Piece, WorkingCopy
 from stoker.staging.result_scan import leads_inside
 from stoker.staging.result_write import Part, ResultWriter
+from stoker.staging.working_copies import copy_checked, remove
 
 _PIECES = 1000
 _SETBACKS = 2
@@ -125,6 +128,73 @@ def bring_back(
     if not left:
         line.call(lambda: node.done(name))
     return FetchedResults(files, manifest.size_bytes, left, collected.folder)
+
+
+def bring_checkpoints(
+    node: NodeEndpoint,
+    name: str,
+    folder: str,
+    limit_bytes: int,
+    pause: Callable[[float], object] = time.sleep,
+) -> str | None:
+    """Replace a folder here by the one of a job on a node. Returns the reason if the node has to keep it.
+
+    The folder changes as a whole. Contents that it has already are not fetched.
+    """
+    line = _Line(pause)
+
+    def collect() -> CollectedResults:
+        return line.call(lambda: node.collect(name, b"", limit_bytes))
+
+    collected = collect()
+    if collected.left:
+        return collected.left[0]
+    manifest = TreeManifest.decode(collected.manifest)
+    if manifest.size_bytes > limit_bytes:
+        raise StagingError(
+            "the node sends more checkpoints than the limit allows: they are refused"
+        )
+    if not manifest.entries:
+        return None
+    parent, job = os.path.split(folder)
+    new = os.path.join(parent, f".new-{job}-{manifest.id[:16]}")
+    try:
+        _remove_others(parent, f".new-{job}-", os.path.basename(new))
+        _copy_known(manifest, folder, new)
+        left: list[str] = []
+        _write_results(manifest, new, _Source(line, node, name, collect), left)
+        if left:
+            return left[0]
+        put_in_place(new, folder)
+        remove(os.fsencode(new))
+    except ConnectionError:
+        raise
+    except OSError as error:
+        raise StagingError(f"cannot write in {parent}: {error.strerror or error}") from error
+    return None
+
+
+def _remove_others(parent: str, prefix: str, wanted: str) -> None:
+    """Remove what earlier transfers have left that were not completed."""
+    os.makedirs(parent, exist_ok=True)
+    for name in os.listdir(parent):
+        if name.startswith(prefix) and name != wanted:
+            remove(os.fsencode(os.path.join(parent, name)))
+
+
+def _copy_known(manifest: TreeManifest, folder: str, new: str) -> None:
+    """Copy the files of a tree that an older version of the folder has unchanged."""
+    top, old = os.fsencode(new), os.fsencode(folder)
+    for entry in manifest.entries:
+        if entry.kind != FILE or os.path.lexists(os.path.join(top, entry.path)):
+            continue
+        with contextlib.suppress(OSError):
+            found = os.lstat(os.path.join(old, entry.path))
+            if stat.S_ISREG(found.st_mode) and found.st_size == entry.size:
+                target = os.path.join(top, entry.path)
+                os.makedirs(os.path.dirname(target), exist_ok=True)
+                if not copy_checked(entry, os.path.join(old, entry.path), target):
+                    os.unlink(target)
 
 
 class _Line:

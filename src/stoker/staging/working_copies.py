@@ -28,7 +28,7 @@ def materialise(
     wrong = [
         entry.digest
         for entry in files
-        if not _copy(entry, find(entry), os.path.join(folder, entry.path))
+        if not copy_checked(entry, find(entry), os.path.join(folder, entry.path))
     ]
     for entry in manifest.entries:
         if entry.target:  # last, so that no file is written through a link
@@ -38,7 +38,7 @@ def materialise(
     return wrong
 
 
-def _copy(entry: ManifestEntry, source: bytes, target: bytes) -> bool:
+def copy_checked(entry: ManifestEntry, source: bytes, target: bytes) -> bool:
     """Copy a content, sharing blocks if the file system can. Returns whether its digest is right."""
     try:
         reader = os.open(source, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)

@@ -92,6 +92,8 @@ _COLUMNS = {
     Event.CLAIM: ", attempt = attempt + 1, slots = ?, forced = NULL, ending = NULL, grace_s = NULL,"
     " stopped_at_us = NULL, stopped_us = NULL, log_since = NULL",
     Event.REVOKE: ", attempt = attempt - 1, slots = NULL, tries = max(tries - 1, 0)",
+    Event.REVIVE: ", slots = (SELECT slots FROM earlier_attempt"
+    " WHERE earlier_attempt.job = job.id AND number = attempt)",
     Event.START: ", pid = ?, started_at_us = ?, slots = coalesce(?, slots)",
     Event.PAUSE: ", stopped_at_us = ?",
     Event.RESUME: _GO_ON,
@@ -230,6 +232,22 @@ class Jobs:
     def revoke(self, job: int) -> None:
         """Undo a claim; the attempt does not count."""
         self.change(Event.REVOKE, job)
+
+    def revive(self, job: int) -> None:
+        """Let a waiting job have its last attempt again, which was given up with its node."""
+        row = self._execute(
+            "SELECT pid, started_at_us FROM earlier_attempt WHERE job = ?1"
+            " AND number = (SELECT attempt FROM job WHERE id = ?1)",
+            (job,),
+        ).fetchone()
+        self.change(Event.REVIVE, job)
+        self._write(
+            "DELETE FROM earlier_attempt WHERE job = ?1"
+            " AND number = (SELECT attempt FROM job WHERE id = ?1)",
+            (job,),
+        )
+        if row is not None and row[0] is not None:
+            self.mark_running(job, *row)
 
     def pause(self, job: int, at_us: int) -> None:
         """Record that a running job is paused."""

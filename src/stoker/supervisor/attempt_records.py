@@ -24,6 +24,7 @@ from stoker.supervisor.leftovers import LEFTOVER_GRACE_S
 from stoker.supervisor.orphans import Leftover, OrphanWatch
 from stoker.supervisor.slot_queues import Attempt
 
+_ON_CUT, _FINISH = process_tree.ON_CUT.encode(), process_tree.FINISH.encode()
 _COMPACT_BYTES = 16 << 10 if failpoints.is_armed else 4 << 20  # small for fault tests
 
 
@@ -37,6 +38,7 @@ class RememberingSupervisor(Supervisor):
         self.set_name(name)
         self.lease_file = lease_file
         self.cut_off: dict[str, str] = {}  # the reason by attempt
+        self.finishing: set[str] = set()  # attempts that a cut-off from the head does not end
         self.boot = boot
         self.names = {name}
         self.records: dict[str, Record] = {}
@@ -61,6 +63,8 @@ class RememberingSupervisor(Supervisor):
         for key, orphan in found.living.items():
             self.orphan_watch.watch(key, orphan)
             self.pids[key] = orphan.pid
+            if process_tree.read_marks(orphan.pid).finishes:
+                self.finishing.add(key)
         self.sweep_soon()
         if not self.compact():
             self.journal.note(self.summary())
@@ -69,19 +73,20 @@ class RememberingSupervisor(Supervisor):
         """Record ends, and end all jobs when the lease of the node has expired."""
         super().do_due_work()
         if self.left_s() == 0:
-            for key in [*self.pids]:
+            for key in self.pids.keys() - self.finishing:
                 self.cut(key, CUT_OFF)
 
     def left_s(self) -> float | None:
         """Return how long jobs may run without contact to the head; None if there is no limit or no job."""
-        if self.lease_file is None or not self.pids.keys() - self.cut_off.keys():
+        if self.lease_file is None or not self.pids.keys() - self.cut_off.keys() - self.finishing:
             return None
         return self.lease_file.left_s()
 
     def why_cut(self, key: str) -> str | None:
         """Return why this supervisor or the lease watchdog has ended an attempt; None if neither has."""
-        is_over = self.lease_file is not None and not self.lease_file.left_s()
-        return self.cut_off.get(key) or (CUT_OFF if is_over else None)
+        if key in self.finishing or self.lease_file is None:
+            return self.cut_off.get(key)
+        return self.cut_off.get(key) or (None if self.lease_file.left_s() else CUT_OFF)
 
     def cut(self, key: str, reason: str) -> None:
         """End an attempt because of its node, and report it as lost for this reason."""
@@ -105,6 +110,8 @@ class RememberingSupervisor(Supervisor):
             slot=attempt.slot.label if attempt.taken else None,
         )
         self.ordered.discard(attempt.key)
+        if attempt.context.env.get(_ON_CUT) == _FINISH:
+            self.finishing.add(attempt.key)
         return start
 
     def refuse(self, attempt: Attempt, refusal: Refusal) -> None:
@@ -126,11 +133,13 @@ class RememberingSupervisor(Supervisor):
             return
         super().record_end(key, ending)
         self.cut_off.pop(key, None)
+        self.finishing.discard(key)
         self.records[key] = self.records[key]._replace(outcome=ending)
 
     def record_loss(self, key: str, reason: str) -> None:
         """Record that an attempt is over with an unknown exit status."""
         self.cut_off.pop(key, None)
+        self.finishing.discard(key)
         self.records[key] = self.records[key]._replace(outcome=Loss(reason))
         self.journal.note(lose_line(key, reason))
         self.report(reports.lost(key, reason, reason in NODE_REASONS))

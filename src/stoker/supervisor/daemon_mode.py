@@ -25,6 +25,7 @@ from stoker.supervisor.launcher import start_lease_watchdog
 from stoker.supervisor.lease_file import NODE_REASONS, LeaseFile
 from stoker.supervisor.leftovers import LEFTOVER_GRACE_S
 from stoker.supervisor.scheduling_latency import request_short_slices
+from stoker.supervisor.shell_watchdog import start_shell_watchdog
 from stoker.supervisor.signals import ignore_signals
 from stoker.supervisor.slot_queues import Attempt
 
@@ -364,6 +365,7 @@ def main() -> None:
     failpoints.reach("supervisor-taken-over")
     if lease_file:
         start_lease_watchdog(lease_file[0], name)
+        start_shell_watchdog(lease_file[0], name)
     try:
         listener = unix_sockets.listen(path)
     except OSError as error:

@@ -198,7 +198,7 @@ class Journal:
             return
         # End a torn line, so that it cannot be read as something else.
         self._kept = data[written:kept_bytes] if written < kept_bytes else b"~\n"
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._path)
 
     def flush(self) -> None:
         """Write the kept lines, as much as the disk takes."""

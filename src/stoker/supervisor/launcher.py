@@ -15,7 +15,10 @@ _BOOTSTRAP = (
 )
 _PASSED_FD = 3
 # Variables of a job, which a daemon that was started by a job must not pass on.
-_JOB_VARIABLES = ("STOKER_COOKIE", "STOKER_JOB_ID", "STOKER_ATTEMPT", "STOKER_LINGER")
+_JOB_VARIABLES = (
+    *("STOKER_COOKIE", "STOKER_JOB_ID", "STOKER_ATTEMPT", "STOKER_LINGER"),
+    "STOKER_ON_CUT",
+)
 # The shell ends at once, so that the supervisor becomes a child of init.
 _ORPHAN = ["/bin/sh", "-c", '"$@" &', "sh"]
 

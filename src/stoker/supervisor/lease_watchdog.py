@@ -41,13 +41,19 @@ class LeaseWatchdog:
             is_over = not self._lease_file.left_s()
             if not (is_over or self._is_supervisor_gone):
                 continue
-            left = set().union(*process_tree.Snapshot().by_cookie(self._prefix).values())
+            left = self._find_jobs()
             if is_over:
                 process_tree.send(left, signal.SIGKILL)
             if not left and self._is_supervisor_gone:
                 return
             if not left:
                 self._sleep(_LOOK_S)
+
+    def _find_jobs(self) -> set[int]:
+        """Return the processes of jobs, except those that finish without the head."""
+        snapshot = process_tree.Snapshot()
+        found = set().union(*snapshot.by_cookie(self._prefix).values())
+        return {pid for pid in found if not snapshot.marks(pid).finishes}
 
     def _sleep(self, pause_s: float) -> None:
         """Sleep; shorter if the supervisor ends, or has ended."""

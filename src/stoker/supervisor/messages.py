@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-PROTOCOL = 2
+PROTOCOL = 1
 """Version of the protocol; increases with each change that the other side would not understand."""
 
 

@@ -16,8 +16,12 @@ MARKER = "STOKER_PART"
 """Variable of daemons, supervisors and warm workers: they belong to no job, even if a job started them."""
 LINGER = "STOKER_LINGER"
 """Variable of jobs whose processes may go on after the job has ended."""
+ON_CUT = "STOKER_ON_CUT"
+FINISH = "finish"
+"""Value of ON_CUT of jobs that their node does not end when it is cut off from the head."""
 _MARKER_BYTES = MARKER.encode()
 _LINGER_BYTES = LINGER.encode()
+_FINISH_ENTRY = f"{ON_CUT}={FINISH}".encode()
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _PR_SET_CHILD_SUBREAPER = 36
 
@@ -39,6 +43,7 @@ class ProcessMarks(NamedTuple):
     is_part: bool
     lingers: bool = False
     is_blank: bool = False  # no environment at all: none was given, or the process is in execve
+    finishes: bool = False  # its node does not end it when it is cut off
 
 
 def become_subreaper() -> None:
@@ -119,7 +124,7 @@ def read_marks(pid: int) -> ProcessMarks:
     except (FileNotFoundError, ProcessLookupError, PermissionError):
         return ProcessMarks([], False)
     cookies: list[str] = []
-    is_part = lingers = False
+    is_part = lingers = finishes = False
     for entry in environ.split(b"\0"):
         name, _, value = entry.partition(b"=")
         if name == COOKIE_BYTES:
@@ -128,7 +133,9 @@ def read_marks(pid: int) -> ProcessMarks:
             is_part = True
         elif name == _LINGER_BYTES:
             lingers = True
-    return ProcessMarks(cookies, is_part, lingers, not environ)
+        elif entry == _FINISH_ENTRY:
+            finishes = True
+    return ProcessMarks(cookies, is_part, lingers, not environ, finishes)
 
 
 def is_foreign(marks: ProcessMarks, name: str) -> bool:

@@ -86,6 +86,16 @@ def synced(keys: Sequence[str], fresh: bool) -> str:
     return json.dumps(("synced", keys, fresh))
 
 
+def checkpoints(key: str, is_over: bool) -> str:
+    """The attempt has written checkpoints on its node; with `is_over` its end follows."""
+    return json.dumps(("checkpoints", key, is_over))
+
+
+def stayed(key: str, reason: str) -> str:
+    """The node keeps the checkpoints of an attempt whose end follows."""
+    return json.dumps(("stayed", key, reason))
+
+
 def finished() -> str:
     """No process of any attempt is left."""
     return json.dumps(("finished",))

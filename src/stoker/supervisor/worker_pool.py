@@ -140,7 +140,11 @@ class WorkerPool:
         if worker is None or not worker.can_fork:
             raise NoWarmStartError("its warm worker was killed")
         worker.used_at = self._clock()
-        shown = (process_tree.COOKIE_BYTES, process_tree.LINGER.encode())
+        shown = (
+            process_tree.COOKIE_BYTES,
+            process_tree.LINGER.encode(),
+            process_tree.ON_CUT.encode(),
+        )
         order = ForkJob(
             request=warm,
             cold=attempt.argv,

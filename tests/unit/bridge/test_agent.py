@@ -107,6 +107,7 @@ def test_a_leaving_node_kills_its_jobs_after_the_head_knows_that_it_leaves(
 
     class Proxy:
         running: tuple[str, ...] = ("7.1",)
+        unconfirmed: tuple[str, ...] = ()
 
         def gpus_of(self, _key: str) -> tuple[str, ...]:
             return ()
@@ -127,7 +128,10 @@ def test_a_leaving_node_kills_its_jobs_after_the_head_knows_that_it_leaves(
         assert sent == []
         assert await beat() is Departure.LEAVING
         assert sent.pop() == CutAttempt("7.1", lease_file.LEFT)
-        proxy.running = ()
+        proxy.running, proxy.unconfirmed = (), ("7.1",)
+        assert await beat() is Departure.LEAVING
+        assert sent == []
+        proxy.unconfirmed = ()
         assert await beat() is Departure.LEFT
         assert not leaving.exists()
         assert await beat() is Departure.NONE

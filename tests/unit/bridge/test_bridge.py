@@ -64,7 +64,7 @@ def test_a_lease_applies_to_all_nodes_even_if_the_daemon_does_not_know_them(
     bridge: Bridge,
 ) -> None:
     session = bridge._session_for("n1", "h1")
-    bridge._carry_out(KnownNodes((("n2", "h2"),), 300.0), Writer())  # type: ignore[arg-type]
+    bridge._carry_out(KnownNodes((("n2", "h2"),), 300.0, 1 << 20), Writer())  # type: ignore[arg-type]
     assert (session.lease_s, bridge.sessions["n2"].lease_s) == (300.0, 300.0)
 
 
@@ -73,7 +73,7 @@ def test_leases_stay_unchanged_if_new_ones_cannot_be_recorded(
 ) -> None:
     daemon = Writer()
     (tmp_path / "cluster" / "leases.new").mkdir()
-    bridge._carry_out(KnownNodes((("n1", "h1"),), 300.0), daemon)  # type: ignore[arg-type]
+    bridge._carry_out(KnownNodes((("n1", "h1"),), 300.0, 1 << 20), daemon)  # type: ignore[arg-type]
     assert bridge.sessions["n1"].lease_s == 30.0
     assert daemon.reports == [
         Notice(
@@ -89,7 +89,7 @@ def test_a_daemon_that_does_not_read_gets_reports_of_nodes_but_not_of_gpus(
 ) -> None:
     monkeypatch.setattr(module, "_MAX_UNREAD_BYTES", 1000)
     daemon = Writer()
-    bridge._carry_out(KnownNodes((), 30.0), daemon)  # type: ignore[arg-type]
+    bridge._carry_out(KnownNodes((), 30.0, 1 << 20), daemon)  # type: ignore[arg-type]
     sampled = GpusSampled("n1", GpuSample(Look(0.0, {}, {}), {}))
     for _ in range(100):
         bridge.report(sampled)

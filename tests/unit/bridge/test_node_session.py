@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
-from pathlib import Path
 
 import pytest
 
@@ -14,12 +14,13 @@ from stoker.bridge.agent_messages import (
     Departure,
     Heartbeat,
     HeartbeatReply,
+    OpenStream,
     WriteOrders,
     decode_request,
     encode,
 )
+from stoker.bridge.checkpoint_proxy import HeadFiles
 from stoker.bridge.node_session import NodeSession
-from stoker.executors.node_orders import NODE_ORDERS, ForgetLogs
 from stoker.executors.node_reports import (
     Away,
     ClockOffset,
@@ -30,7 +31,6 @@ from stoker.executors.node_reports import (
     NodeReport,
 )
 
-FORGET_LOGS = NODE_ORDERS.encode([ForgetLogs()])
 FACTS = Introduction(id="n1", name="h1", version="1")
 
 
@@ -55,6 +55,7 @@ class FakeAgent(AgentClient):
         self.orders: list[bytes] = []
         self.behind_s = behind_s
         self.departure = departure
+        self.problem: str | None = None  # why it has no supervisor
 
     async def serve(self, data: bytes) -> bytes:
         match decode_request(data):
@@ -63,6 +64,8 @@ class FakeAgent(AgentClient):
             case WriteOrders() as request:
                 self.orders += request.lines
                 return encode(True)
+            case OpenStream():
+                return encode(self.problem)
         return encode(None)
 
     async def beat(self, beat: Heartbeat) -> HeartbeatReply:
@@ -90,7 +93,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 def make_session(notes: str = "/nowhere") -> tuple[NodeSession, list[NodeReport]]:
     told: list[NodeReport] = []
-    return NodeSession("n1", "h1", told.append, 30.0, notes), told
+    files = HeadFiles(transfers=notes, checkpoints="/nowhere", limit_bytes=0)
+    return NodeSession("n1", "h1", told.append, 30.0, files), told
 
 
 class IgnoringWriter:
@@ -100,16 +104,13 @@ class IgnoringWriter:
         pass
 
 
-def come_back(session: NodeSession) -> list[bytes]:
-    """Let the node answer again and a daemon open a stream; return the first orders to the node."""
-    agent = FakeAgent(beats=2)
-    mind(session, agent)
+def carry(session: NodeSession) -> None:
+    """Let a daemon open a stream, until it ends."""
 
     async def open_stream() -> None:
         await session.carry(asyncio.StreamReader(), IgnoringWriter())  # type: ignore[arg-type]
 
     asyncio.run(open_stream())
-    return agent.orders
 
 
 def test_a_node_has_joined_once_it_has_a_lease(clock: Clock) -> None:
@@ -192,34 +193,74 @@ def test_a_new_bridge_waits_for_a_whole_lease(clock: Clock) -> None:
     assert len(told) == 1
 
 
-class TestGivingUp:
-    """Once a daemon knows that a node has parted, it may run the node's jobs elsewhere."""
+def test_a_node_whose_streams_end_at_once_gets_the_next_ones_later_and_later(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session, _told = make_session()
+    mind(session, FakeAgent(beats=2))
+    pauses = []
 
-    def part(self, clock: Clock, notes: Path) -> NodeSession:
-        session, _told = make_session(str(notes))
-        mind(session, FakeAgent(beats=2))
-        clock.now_s += 40
+    async def sleep(pause_s: float) -> None:
+        pauses.append(pause_s)
+
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    for _ in range(8):
+        carry(session)
+    assert pauses == [0.5, 1, 2, 4, 8, 16, 30, 30]
+    monkeypatch.setattr(module, "_SETTLED_S", 0.0)
+    carry(session)
+    assert pauses[-1] == 0.5
+
+
+def test_a_node_without_supervisor_is_away_with_the_reason_and_tried_again_later(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_FIRST_PAUSE_S", 3600.0)
+    monkeypatch.setattr(module, "_LONGEST_PAUSE_S", 3600.0)
+    session, told = make_session()
+    agent = FakeAgent(beats=10**6)
+    agent.problem = problem = "cannot start a supervisor: No space left on device"
+
+    async def while_it_answers() -> None:
+        beats = asyncio.ensure_future(session.mind(agent, FACTS))
+        while not told:
+            await asyncio.sleep(0)
+        assert isinstance(told.pop(), Joined)
+        stream = asyncio.ensure_future(
+            session.carry(asyncio.StreamReader(), IgnoringWriter())  # type: ignore[arg-type]
+        )
+        while not told:
+            await asyncio.sleep(0)
+        assert told == [Away("n1", problem)]
+        known = len(agent.echoes)
+        while len(agent.echoes) < known + 10:
+            await asyncio.sleep(0)
+        assert len(told) == 1
+        session._reopen_at = 0.0  # an hour later
+        while len(told) < 2:
+            await asyncio.sleep(0)
+        assert isinstance(told[1], Joined)
+        beats.cancel()
+        stream.cancel()
+
+    asyncio.run(while_it_answers())
+
+
+def test_jobs_are_not_given_up_while_a_thread_writes_their_files(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session, told = make_session()
+    clock.now_s += 40
+
+    async def expire() -> None:
+        may_go_on = threading.Event()
+        work = asyncio.ensure_future(session._writers.run(may_go_on.wait, 20))
+        await asyncio.sleep(0)
         session.check_lease()
-        return session
+        assert told == []
+        may_go_on.set()
+        await work
+        session.check_lease()
+        assert isinstance(told[0], LeaseExpired)
 
-    def test_a_returning_node_forgets_the_logs_of_given_up_jobs_once(
-        self, clock: Clock, tmp_path: Path
-    ) -> None:
-        session = self.part(clock, tmp_path)
-        assert come_back(session) == [FORGET_LOGS]
-        assert come_back(session) == []
-
-    def test_logs_are_forgotten_also_after_a_restart_of_the_daemon_meanwhile(
-        self, clock: Clock, tmp_path: Path
-    ) -> None:
-        session = self.part(clock, tmp_path)
-        session.report_state()
-        assert come_back(session) == [FORGET_LOGS]
-
-    def test_a_daemon_that_does_not_know_of_the_parting_keeps_waiting_for_the_jobs(
-        self, clock: Clock, tmp_path: Path
-    ) -> None:
-        session = self.part(clock, tmp_path)
-        mind(session, FakeAgent(beats=2))
-        session.report_state()
-        assert come_back(session) == []
+    asyncio.run(expire())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import errno
 import socket
 import threading
 from collections.abc import Callable, Coroutine
@@ -14,9 +15,14 @@ import pytest
 
 from stoker.bridge import protocol_proxy as module
 from stoker.bridge.agent_messages import StreamOutput
+from stoker.bridge.checkpoint_watch import CheckpointWatch
 from stoker.bridge.log_forwarder import LogForwarders, LogPiece
 from stoker.bridge.protocol_proxy import ProtocolProxy
-from stoker.executors.node_orders import NODE_ORDERS, ForgetLogs, NodeOrder, RunInCopy, SendScript
+from stoker.executors.connection import REPLIES
+from stoker.executors.contract import Refused
+from stoker.executors.node_orders import NODE_ORDERS, KeepAttempts, NodeOrder, RunInCopy, SendScript
+from stoker.staging.blobs import Blobs
+from stoker.staging.node_checkpoints import NodeCheckpoints
 from stoker.supervisor import reports
 from stoker.supervisor.framing import SUPERVISOR_ORDERS
 from stoker.supervisor.journal import Ending
@@ -35,7 +41,8 @@ class Node:
         self.supervisor, connection = socket.socketpair()
         self.supervisor.settimeout(20)
         self.logs = LogForwarders(str(folder / "logs"))
-        self.proxy = ProtocolProxy(connection, str(folder), "far", self.logs)
+        self.checkpoints = NodeCheckpoints(str(folder / "checkpoints"), Blobs(str(folder), 1 << 20))
+        self.proxy = ProtocolProxy(connection, str(folder), "far", self.logs, self.checkpoints)
 
     async def order(self, *orders: NodeOrder) -> None:
         """Send orders of the head."""
@@ -97,11 +104,12 @@ def test_a_log_is_forwarded_before_the_end_of_its_job(tmp_path: Path) -> None:
 def test_logs_of_abandoned_attempts_are_not_forwarded(tmp_path: Path) -> None:
     async def scenario(node: Node) -> None:
         await node.start("7.1")
-        await node.order(ForgetLogs())
+        await node.start("8.1")
+        await node.order(KeepAttempts(["8.1"]))
         output = await node.report(reports.lost("7.1", "its lease", True))
         assert output.pieces == []
-        assert list((tmp_path / "logs").iterdir()) == []
-        assert b'["logs"]' not in node.supervisor.recv(1 << 16)
+        assert {path.name for path in (tmp_path / "logs").iterdir()} == {"8.1.log", "8.1.trail"}
+        assert b'"keep"' not in node.supervisor.recv(1 << 16)
 
     run(tmp_path, scenario)
 
@@ -121,6 +129,17 @@ def test_files_of_an_ended_attempt_are_deleted(tmp_path: Path, word: str) -> Non
     run(tmp_path, scenario)
 
 
+def test_an_end_is_unconfirmed_until_the_head_acknowledges_it(tmp_path: Path) -> None:
+    async def scenario(node: Node) -> None:
+        await node.start("7.1")
+        await node.report(ended("7.1"))
+        assert node.proxy.unconfirmed == {"7.1"}
+        await node.order(Acknowledge(["7.1"]))
+        assert node.proxy.unconfirmed == set()
+
+    run(tmp_path, scenario)
+
+
 def test_files_that_the_next_attempt_needs_are_kept(tmp_path: Path) -> None:
     async def scenario(node: Node) -> None:
         await node.start("7.1")
@@ -129,7 +148,9 @@ def test_files_that_the_next_attempt_needs_are_kept(tmp_path: Path) -> None:
         await node.order(Acknowledge(["7.1"]))
         assert node.left() == {"7.2.trail", "7.2.log", "7"}
         (tmp_path / "checkpoints" / "0" / "7" / "epoch-1").touch()
-        await node.report(ended("7.2"))
+        output = await node.report(ended("7.2"))
+        written = reports.checkpoints("7.2", is_over=True)
+        assert output.reports == [written.encode(), ended("7.2").encode()]
         await node.order(Acknowledge(["7.2"]))
         assert node.left() == {"7"}
         assert (tmp_path / "checkpoints" / "0" / "7" / "epoch-1").exists()
@@ -200,3 +221,64 @@ def test_a_command_may_contain_the_text_of_any_order(tmp_path: Path) -> None:
         assert SUPERVISOR_ORDERS.decode(line)[1] == start
 
     run(tmp_path, scenario)
+
+
+@pytest.mark.parametrize("blocked", ["checkpoints", "logs", "scripts"])
+def test_a_start_whose_files_cannot_be_written_is_refused_and_the_stream_goes_on(
+    tmp_path: Path, blocked: str
+) -> None:
+    async def scenario(node: Node) -> None:
+        folder = tmp_path / blocked
+        if folder.exists():
+            folder.rmdir()
+        folder.write_text("a file where the folder should be")
+        await node.send_script("7.1")
+        argv = ["sh", "/there/7"]
+        context = DefineContext(0, {}, str(tmp_path), "/bin/sh")
+        await node.order(context, StartAttempt("7.1", 0, 0, argv, str(tmp_path / "log")))
+        output = await node.proxy.read(20)
+        assert output is not None
+        (report,) = map(REPLIES.decode, output.reports)
+        assert isinstance(report, Refused)
+        assert report.key == "7.1"
+        assert report.errno in (errno.ENOTDIR, errno.EEXIST)
+        assert str(folder) in report.reason
+        assert (await node.report(ended("6.1"))).reports == [ended("6.1").encode()]
+
+    run(tmp_path, scenario)
+
+
+def test_checkpoints_of_a_running_attempt_are_reported_once_they_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "CHECKPOINT_PERIOD_S", 0.01)
+
+    async def scenario(node: Node) -> None:
+        await node.start("7.1")
+        await node.report(reports.started("7.1", 5, 6, 7.0))
+        folder = tmp_path / "checkpoints" / "0" / "7"
+        for text in ("one", "other"):
+            (folder / "epoch").write_text(text)
+            output = await node.proxy.read(20)
+            while output is not None and not output.reports:
+                output = await node.proxy.read(20)
+            assert output is not None
+            assert output.reports == [reports.checkpoints("7.1", is_over=False).encode()]
+        (folder / "epoch").unlink()
+        assert (await node.report(ended("7.1"))).reports == [ended("7.1").encode()]
+
+    run(tmp_path, scenario)
+
+
+def test_checkpoints_that_change_are_not_reported(tmp_path: Path) -> None:
+    checkpoints = NodeCheckpoints(str(tmp_path / "checkpoints"), Blobs(str(tmp_path), 1 << 20))
+    watch = CheckpointWatch(checkpoints)
+    folder = Path(checkpoints.path(7))
+    assert not watch.has_written(7)
+    folder.mkdir(parents=True)
+    for size in range(1, 4):
+        (folder / "epoch").write_text("x" * size)
+        assert not watch.has_written(7)
+    assert [watch.has_written(7) for _ in range(2)] == [True, False]
+    watch.forget(7)
+    assert [watch.has_written(7) for _ in range(2)] == [False, True]

@@ -3,31 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import errno
 import json
 import os
-from collections.abc import Callable, Coroutine
-from functools import partial
+import threading
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from stoker.bridge import remote_node_cache
-from stoker.bridge.agent import CACHE_METHODS
+from stoker.bridge import staging_proxy as module
 from stoker.bridge.agent_client import AgentClient, AgentLostError
 from stoker.bridge.agent_messages import (
-    CacheRequest,
+    CacheFailure,
     Collect,
     FindMissing,
     LayOut,
     decode_request,
-    encode,
 )
+from stoker.bridge.file_writers import FileWriters
 from stoker.bridge.remote_node_cache import RemoteNodeCache
 from stoker.bridge.staging_proxy import StagingProxy
-from stoker.staging.node_cache import NodeCache
+from unit.bridge.staging_harness import ProxyHarness, head_files, run
 
 TREE = ["tree", "1.1", {"argv": ["true"], "snapshot": "/nowhere"}]
 ORDERS = [[["hold", 0]], [TREE], [["release", 0, []]]]
@@ -44,7 +42,14 @@ def test_a_transfer_is_not_passed_on_wherever_the_stream_is_cut(tmp_path: Path, 
             sent.extend(json.loads(line))
 
     async def pass_all() -> None:
-        staging_proxy = StagingProxy(None, send, lambda _data: None, print, str(tmp_path))  # type: ignore[arg-type]
+        staging_proxy = StagingProxy(
+            None,  # type: ignore[arg-type]
+            send,
+            lambda _data: None,
+            print,
+            head_files(tmp_path),
+            FileWriters(),
+        )
         await staging_proxy.pass_on(STREAM[:cut])
         await staging_proxy.pass_on(STREAM[cut:])
 
@@ -57,88 +62,18 @@ def test_reports_without_a_transfer_pass_unchanged(tmp_path: Path) -> None:
     reports = [b'["ended", "1.1", 0, 1, 2, 3]', b'["finished"]', b'["busy"]']
 
     async def bring() -> None:
-        staging_proxy = StagingProxy(None, None, passed.append, print, str(tmp_path))  # type: ignore[arg-type]
+        staging_proxy = StagingProxy(
+            None,  # type: ignore[arg-type]
+            None,  # type: ignore[arg-type]
+            passed.append,
+            print,
+            head_files(tmp_path),
+            FileWriters(),
+        )
         staging_proxy.bring(reports)
 
     asyncio.run(bring())
     assert b"".join(passed).splitlines() == reports
-
-
-class ProxyHarness:
-    """A staging proxy between a test, which plays the daemon, and the cache of a node on this machine."""
-
-    def __init__(self, folder: Path) -> None:
-        self.snapshot, self.target = folder / "code", folder / "results"
-        self.notes = folder / "notes"
-        self.snapshot.mkdir()
-        (self.snapshot / "train.py").write_text("print()")
-        self.node = NodeCache(str(folder / "node_cache"))
-        self.copies = folder / "node_cache" / "copies"
-        self.sent: list[list[Any]] = []
-        self.delivered: list[list[Any]] = []
-        self.notices: list[str] = []
-        self.is_slow = False
-        self.broken: set[object] = set()
-        self.moved = asyncio.Event()
-        self.staging_proxy = self.make_staging_proxy()
-
-    def make_staging_proxy(self) -> StagingProxy:
-        """Open one more stream."""
-        agent = AgentClient(lambda data: self.serve(data))
-        return StagingProxy(agent, self.send, self.deliver, self.notices.append, str(self.notes))
-
-    async def serve(self, data: bytes) -> bytes:
-        request = decode_request(data)
-        assert isinstance(request, CacheRequest)
-        if type(request) in self.broken:
-            raise ConnectionError("gone")
-        method = partial(CACHE_METHODS[type(request)], self.node)
-        answer = await asyncio.to_thread(method, *msgspec.structs.astuple(request))
-        self.moved.set()
-        return encode(answer)
-
-    def left(self) -> list[str]:
-        """Copies on the node, and records of them here."""
-        return sorted([*os.listdir(self.copies), *os.listdir(self.notes)])
-
-    async def send(self, lines: list[bytes]) -> None:
-        for line in lines:
-            self.sent.extend(json.loads(line))
-        self.moved.set()
-        if "send" in self.broken:
-            raise AgentLostError("no answer")
-        if self.is_slow:
-            await asyncio.get_running_loop().create_future()
-
-    def deliver(self, data: bytes) -> None:
-        self.delivered.extend(json.loads(line) for line in data.splitlines())
-        self.moved.set()
-
-    async def order(self, *messages: list[Any]) -> None:
-        await self.staging_proxy.pass_on(f"{json.dumps(messages)}\n".encode())
-
-    def report(self, *words: Any) -> None:
-        """Report something as the node."""
-        self.staging_proxy.bring([json.dumps(words).encode()])
-
-    async def launch(self, key: str = "1.1", **facts: Any) -> None:
-        transfer = {"argv": ["true"], "snapshot": str(self.snapshot), **facts}
-        await self.order(["tree", key, transfer], ["start", key, 0, 0, ["true"], None])
-
-    async def until(self, is_so: Callable[[], object]) -> None:
-        deadline = asyncio.get_running_loop().time() + 20
-        while not is_so():
-            self.moved.clear()
-            with contextlib.suppress(asyncio.TimeoutError):  # files change without an event
-                await asyncio.wait_for(self.moved.wait(), 0.05)
-            assert asyncio.get_running_loop().time() < deadline
-
-
-def run(folder: Path, scenario: Callable[[ProxyHarness], Coroutine[Any, Any, None]]) -> None:
-    async def begin() -> None:
-        await scenario(ProxyHarness(folder))
-
-    asyncio.run(begin())
 
 
 def verbs(messages: list[list[Any]]) -> list[str]:
@@ -230,13 +165,25 @@ def test_an_attempt_is_refused_if_its_transfer_cannot_be_recorded(tmp_path: Path
 
 
 @pytest.mark.usefixtures("_no_pause")
+def test_a_refusal_of_a_full_node_names_the_error_so_that_the_job_runs_elsewhere(
+    tmp_path: Path,
+) -> None:
+    async def scenario(harness: ProxyHarness) -> None:
+        harness.failures[FindMissing] = CacheFailure("no space is left", errno.ENOSPC)
+        await harness.launch()
+        await harness.until(lambda: harness.delivered)
+        assert harness.delivered == [["refused", "1.1", errno.ENOSPC, "no space is left"]]
+
+    run(tmp_path, scenario)
+
+
 def test_an_attempt_is_refused_if_its_tree_cannot_be_sent(tmp_path: Path) -> None:
     async def scenario(harness: ProxyHarness) -> None:
         harness.broken = {FindMissing}
         await harness.launch()
         await harness.until(lambda: harness.delivered)
 
-        assert harness.delivered == [["refused", "1.1", 0, "gone"]]
+        assert harness.delivered == [["refused", "1.1", errno.EAGAIN, "gone"]]
 
     run(tmp_path, scenario)
 
@@ -313,14 +260,68 @@ def test_results_of_a_given_up_attempt_are_discarded_and_its_copy_is_deleted(
         (harness.target / "model").write_text("that of the next attempt")
         harness.staging_proxy.close()
         harness.staging_proxy, harness.sent = harness.make_staging_proxy(), []
-        await harness.staging_proxy.give_up()
+        await harness.order(["keep", ["2.1"]])
         harness.report("lost", "1.1", "its lease", True)
         await harness.until(lambda: harness.delivered)
 
-        assert harness.sent == [["logs"]]
+        assert harness.sent == [["keep", ["2.1"]]]
         assert verbs(harness.delivered) == ["lost"]
         assert (harness.target / "model").read_text() == "that of the next attempt"
         assert not tree.exists()
+
+    run(tmp_path, scenario)
+
+
+@pytest.mark.parametrize("can_write", [True, False])
+def test_results_of_a_wanted_attempt_come_back_after_a_new_stream(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, can_write: bool
+) -> None:
+    async def scenario(harness: ProxyHarness) -> None:
+        for key in ("1.1", "2.1"):
+            target = str(harness.target / key)
+            await harness.launch(key, results="results", target=target, limit_bytes=1000)
+        await harness.until(lambda: len(harness.sent) == 4)
+        for copy in harness.copies.iterdir():
+            (copy / "tree" / "results").mkdir()
+            (copy / "tree" / "results" / "model").write_text("a model")
+        harness.staging_proxy.close()
+        harness.staging_proxy = harness.make_staging_proxy()
+        if not can_write:
+            monkeypatch.setattr("stoker.bridge.transfer_log.write_whole", _fail)
+        await harness.order(["keep", ["1.1"]])
+        harness.report("ended", "1.1", 0, 1, 2, 3)
+        harness.report("ended", "2.1", 0, 1, 2, 3)
+        await harness.until(lambda: len(harness.delivered) == 2)
+        assert [path.name for path in harness.target.iterdir()] == ["1.1"]
+
+    run(tmp_path, scenario)
+
+
+def _fail(*_arguments: object, **_more: object) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_thread_that_writes_counts_until_its_end_although_its_stream_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began, may_go_on = threading.Event(), threading.Event()
+
+    def hang(*_arguments: object) -> None:
+        began.set()
+        may_go_on.wait(20)
+
+    monkeypatch.setattr(module, "bring_back", hang)
+
+    async def scenario(harness: ProxyHarness) -> None:
+        await start(harness, results="results", target=str(harness.target), limit_bytes=1000)
+        harness.report(*ENDED)
+        await harness.until(began.is_set)
+        harness.staging_proxy.close()
+        await asyncio.sleep(0)
+        assert not harness.writers.are_idle
+        may_go_on.set()
+        await harness.until(lambda: harness.writers.are_idle)
+        assert harness.delivered == []
 
     run(tmp_path, scenario)
 

@@ -217,7 +217,7 @@ def test_every_parsed_option_is_sent(sent: list[Message], monkeypatch: pytest.Mo
     words = (
         "add --hold --after 1,2 --after-any train --begin +10m --retries 2 --backoff 1m -t 1h"
         " --requeue --preemptible --preempt --signal USR1 --grace 0"
-        " --on-nan stop --stall 20m --idle never true"
+        " --on-nan stop --stall 20m --idle never --on-cut finish true"
     )
 
     assert main(words.split()) == 0
@@ -236,6 +236,7 @@ def test_every_parsed_option_is_sent(sent: list[Message], monkeypatch: pytest.Mo
         "on_nan": "stop",
         "stall_s": 1200.0,
         "idle_s": 0.0,
+        "on_cut": "finish",
     }
     assert {name: sent[0][name] for name in options} == options
 

@@ -22,6 +22,7 @@ from stoker.core.lifecycle import (
 WAYS = {
     (State.WAITING, Event.CLAIM): State.STARTING,
     (State.STARTING, Event.REVOKE): State.WAITING,
+    (State.WAITING, Event.REVIVE): State.STARTING,
     (State.STARTING, Event.START): State.RUNNING,
     (State.STARTING, Event.SUCCEED): State.DONE,
     (State.STARTING, Event.FAIL): State.FAILED,

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 import pytest
 
 from stoker.core.node import NodeFacts
+from stoker.engine.adoption import revive
 from stoker.engine.cluster_gpus import ClusterGpus
 from stoker.engine.nodes import Nodes
 from stoker.errors import ConflictError, NotFoundError
@@ -17,6 +20,7 @@ from stoker.executors.node_reports import (
     Joined,
     LeaseExpired,
     Left,
+    NodeReport,
     NodeSlot,
 )
 from unit.engine.engine_harness import Harness, MakeHarness
@@ -36,13 +40,16 @@ class Fleet(MultiNodeExecutor):
     """Only knows what nodes are called."""
 
     def __init__(self) -> None:
-        pass
+        self.connected: list[tuple[str, list[str]]] = []
 
     def add_node(self, node: str, name: str) -> str:
         return name
 
     def forget(self, name: str) -> None:
         pass
+
+    def connect(self, name: str, wanted: Sequence[str]) -> None:
+        self.connected.append((name, sorted(wanted)))
 
 
 class Notices(list[str]):
@@ -52,12 +59,23 @@ class Notices(list[str]):
         self.append(text.partition(": ")[0])
 
 
-def nodes_of(harness: Harness) -> tuple[Nodes, Notices]:
-    """What a daemon knows of nodes when it begins."""
+def nodes_of(harness: Harness, fleet: Fleet | None = None) -> tuple[Nodes, Notices]:
+    """What a daemon knows of nodes when it begins. It takes a turn after each report."""
     notices = Notices()
-    engine = harness.engine
-    nodes = Nodes(
-        engine, harness.context.database, ClusterGpus(engine.slot_table), Fleet(), notices
+    engine, context = harness.engine, harness.context
+
+    class NodesWithTurns(Nodes):
+        def apply(self, report: NodeReport) -> None:
+            super().apply(report)
+            harness.settle()
+
+    nodes = NodesWithTurns(
+        engine,
+        context.database,
+        ClusterGpus(engine.slot_table),
+        fleet or Fleet(),
+        notices,
+        lambda attempt: revive(engine, context.jobs, str(harness.home), attempt, harness.now),
     )
     nodes.remember()
     return nodes, notices

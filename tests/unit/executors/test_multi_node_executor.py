@@ -13,8 +13,16 @@ import pytest
 from stoker.core.slot import Slot
 from stoker.executors.contract import Ended, Report, Started, Synced, Unheld
 from stoker.executors.multi_node_executor import MultiNodeExecutor
-from stoker.executors.node_reports import Away, ClockOffset, Introduction, Joined, NodeReport
-from stoker.supervisor.messages import PROTOCOL
+from stoker.executors.node_orders import NODE_ORDERS, KeepAttempts
+from stoker.executors.node_reports import (
+    Away,
+    ClockOffset,
+    Introduction,
+    Joined,
+    NodeReport,
+    Reachable,
+)
+from stoker.supervisor.messages import PROTOCOL, Sync
 from stoker.testing.executor import FakeExecutor
 
 FACTS = Introduction(id="n1", name="h1", version="1")
@@ -62,6 +70,11 @@ class Cluster:
     def observe(self) -> list[Report]:
         return self.executor.observe()
 
+    def connect(self, *wanted: str) -> None:
+        """Let the node be reachable, and connect it as the daemon does."""
+        assert self.observe()[-1] == Reachable("h1")
+        self.executor.connect("h1", wanted)
+
     def sync(self) -> list[Report]:
         """Greet as a supervisor without attempts."""
         hello = ["hello", PROTOCOL, 1, "name", "1"]
@@ -83,7 +96,7 @@ SYNCED = Synced(frozenset(), fresh=True, node="h1")
 
 def test_a_node_has_joined_once_its_supervisor_has_synced(cluster: Cluster) -> None:
     cluster.bridge.reports.append(Joined(FACTS))
-    assert cluster.observe() == []
+    cluster.connect()
 
     assert cluster.sync() == [SYNCED, Joined(FACTS)]
 
@@ -92,18 +105,19 @@ def test_a_node_is_away_when_its_stream_breaks_and_joins_with_the_next_stream(
     cluster: Cluster,
 ) -> None:
     cluster.bridge.reports.append(Joined(FACTS))
-    cluster.observe()
+    cluster.connect()
     cluster.sync()
     cluster.bridge.streams[-1].close()
 
-    assert cluster.observe() == [Away("h1", "the connection broke")]
+    assert cluster.observe() == [Away("h1", "the connection broke"), Reachable("h1")]
+    cluster.executor.connect("h1", ())
     assert len(cluster.bridge.streams) == 2
     assert cluster.sync() == [SYNCED, Joined(FACTS)]
 
 
 def test_times_of_a_node_are_converted_to_this_machines_clocks(cluster: Cluster) -> None:
     cluster.bridge.reports.append(Joined(FACTS, ClockOffset(-500.0, 3600)))
-    cluster.observe()
+    cluster.connect()
     cluster.sync()
 
     cluster.bridge.streams[-1].sendall(
@@ -130,5 +144,21 @@ def test_a_node_that_has_left_refuses_leases_until_it_joins_again(cluster: Clust
 
     assert cluster.executor.add_node("n1", "h1") == "h1"
     cluster.bridge.reports.append(Joined(FACTS))
-    cluster.observe()
+    cluster.connect()
     assert cluster.sync() == [SYNCED, Joined(FACTS)]
+
+
+def test_a_node_is_told_which_attempts_are_wanted_before_it_reports_any(cluster: Cluster) -> None:
+    cluster.bridge.reports.append(Joined(FACTS))
+    cluster.connect("1.1", "2.3")
+    cluster.sync()
+    first = cluster.bridge.streams[-1].recv(1 << 16).splitlines()[0]
+    assert NODE_ORDERS.decode(first) == [KeepAttempts(["1.1", "2.3"]), Sync()]
+
+
+def test_a_node_that_was_forgotten_meanwhile_is_not_connected(cluster: Cluster) -> None:
+    cluster.bridge.reports.append(Joined(FACTS))
+    assert cluster.observe() == [Reachable("h1")]
+    cluster.executor.forget("h1")
+    cluster.executor.connect("h1", ())
+    assert cluster.bridge.streams == []

@@ -13,7 +13,7 @@ from patience import PATIENCE_S
 from stoker.core.usage import Sight
 from stoker.gpus.gpu_discovery import GpuDiscovery, enumerate_within
 from stoker.gpus.nvml import Gpu, Reading
-from stoker.gpus.sampler import Sampler
+from stoker.gpus.sampler import Sampler, peek_pause_s
 from unit.gpus.driver import GIB, GPU, SECOND, Driver
 
 FAR_PID = 1 << 30  # beyond every kernel's pid_max: nobody of our namespace
@@ -691,3 +691,9 @@ def test_a_start_is_watched_at_once_although_an_older_job_runs() -> None:
             assert time.monotonic() < deadline
     finally:
         scene.sampler.stop()
+
+
+@pytest.mark.parametrize("gpus", [1, 4, 5, 8])
+def test_new_jobs_are_watched_at_a_bounded_cost(gpus: int) -> None:
+    readings_per_s = gpus / peek_pause_s(gpus)
+    assert 10 * gpus <= readings_per_s <= 80

@@ -132,9 +132,10 @@ def test_a_full_disk_gives_one_line_and_leaves_no_partial_copy(
 
     monkeypatch.setattr("stoker.staging.working_copies.copy_content", full)
     with pytest.raises(
-        StagingError, match=r"no space is left in .*node_cache: free some, then retry"
-    ):
+        StagingError, match=r"no space is left in .*node_cache: free some"
+    ) as raised:
         node_cache.lay_out(tree, "1.1")
+    assert raised.value.errno == errno.ENOSPC
     assert copies(tmp_path) == []
 
 
@@ -143,8 +144,9 @@ def test_a_tree_that_does_not_fit_is_refused_before_it_is_sent(
 ) -> None:
     free = os.statvfs(tmp_path).f_bavail * os.statvfs(tmp_path).f_frsize
     large = TreeManifest([ManifestEntry(b"x", b"f", 0o644, free, DIGEST)]).encoded
-    with pytest.raises(StagingError, match="no space is left"):
+    with pytest.raises(StagingError, match="no space is left") as raised:
         NodeCache(str(tmp_path / "node_cache"), limit_bytes=free).missing(large)
+    assert raised.value.errno == errno.ENOSPC
     with pytest.raises(StagingError, match="larger than a node's limit"):
         NodeCache(str(tmp_path / "node_cache"), limit_bytes=free - 1).missing(large)
 
@@ -206,7 +208,7 @@ def test_pruning_deletes_the_least_recently_used_contents_and_keeps_those_in_use
         TreeManifest([ManifestEntry(b"x", b"f", 0o644, 1000, each)]).encoded for each in digests
     ]
     for age, digest in enumerate(digests):
-        os.utime(node_cache._blobs.path(digest), (10_000 - age, 10_000 - age))
+        os.utime(node_cache.blobs.path(digest), (10_000 - age, 10_000 - age))
     node_cache.missing(trees[3])  # wanted again, just now
 
     assert node_cache.prune(2500) == 2000

@@ -25,6 +25,7 @@ def end_as(event: Event) -> Change:
 CHANGES: dict[Event, Change] = {
     Event.CLAIM: lambda jobs, job: jobs.claim(job, "0"),
     Event.REVOKE: lambda jobs, job: jobs.revoke(job),
+    Event.REVIVE: lambda jobs, job: jobs.revive(job),
     Event.START: lambda jobs, job: jobs.mark_running(job, 77, 1),
     Event.RETRY: lambda jobs, job: jobs.retry(job),
     Event.SUCCEED: end_as(Event.SUCCEED),
@@ -105,6 +106,23 @@ def test_a_state_changes_only_as_the_table_says(
         with pytest.raises(StateConflictError):
             CHANGES[event](jobs, job)
         assert state_of(database, job) is state
+
+
+@pytest.mark.parametrize("pid", [None, 77])
+def test_a_revived_attempt_is_as_it_was_before_it_was_given_up(
+    database: Database, jobs: Jobs, pid: int | None
+) -> None:
+    job = jobs.add_waiting(b"command", Request())
+    jobs.claim(job, "h1/0")
+    if pid is not None:
+        jobs.mark_running(job, pid, 5)
+    look = f"SELECT * FROM job WHERE id = {job}"
+    before = database.execute(look).fetchone()
+    jobs.end(job, Outcome(event=Event.LOSE, reason="cut off"), Usage(9), pid, 5 if pid else None)
+    jobs.retry(job)
+    jobs.revive(job)
+    assert database.execute(look).fetchone() == before
+    assert database.execute("SELECT count(*) FROM earlier_attempt").fetchone() == (0,)
 
 
 @pytest.mark.parametrize(

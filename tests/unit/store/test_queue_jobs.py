@@ -131,6 +131,8 @@ class Queue(RuleBasedStateMachine):
                 self.jobs.count_try(Attempt(job, 1), 1)
             case Event.REVOKE:
                 self.jobs.revoke(job)
+            case Event.REVIVE:
+                self.jobs.revive(job)
             case Event.START:
                 self.jobs.mark_running(job, 7, 8)
             case Event.RETRY | Event.RERUN:

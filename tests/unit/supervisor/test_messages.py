@@ -13,7 +13,7 @@ from stoker.executors.connection import REPLIES, Busy, Hello
 from stoker.executors.contract import Ended, Started, SupervisorReport
 from stoker.executors.node_orders import (
     NODE_ORDERS,
-    ForgetLogs,
+    KeepAttempts,
     NodeOrder,
     RunInCopy,
     SendScript,
@@ -106,7 +106,7 @@ def test_orders_to_proxies_are_read_as_they_were_written_among_those_of_the_supe
         SendScript("/a", "eA=="),
         SendTree("1.1", {}),
         RunInCopy("1.1", "/", None),
-        ForgetLogs(),
+        KeepAttempts(["1.1"]),
     ]
     line = NODE_ORDERS.encode([*orders, *SAMPLES])
     read = NODE_ORDERS.decode(line)
@@ -150,6 +150,7 @@ VALUES: dict[str, Any] = {
     "place": "h0/0",
     "errno": 2,
     "cut_off": True,
+    "is_over": True,
     "keys": ["1.1", "2.1"],
     "fresh": True,
     "pids": [7, 8],

@@ -64,6 +64,12 @@ ARGUMENTS = (
     arg(
         "--node-label", action="append", metavar="K=V", help="on nodes with this label; repeatable"
     ),
+    arg(
+        "--on-cut",
+        choices=("stop", "finish"),
+        metavar="HOW",
+        help="if its node is cut off: stop it and run it elsewhere, or finish there (default: stop)",
+    ),
     arg("-t", "--timeout", metavar="TIME", help="end it after this long: 90s, 2h, 1d12h"),
     arg("--retries", type=int, default=0, metavar="N", help="try it N more times if it fails"),
     arg("--backoff", metavar="TIME", help="wait before a retry, twice as long with each one"),

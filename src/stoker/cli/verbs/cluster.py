@@ -42,6 +42,7 @@ EXAMPLES = """\
 
 _ACTIONS = ("up", "join", "token", "revoke", "status", "leave", "forget")
 _LEAVE_S = 15.0
+_LEAVE_WITH_FILES_S = 1800.0
 _ONLY = {
     "address": ("up",),
     "port": ("up",),
@@ -369,12 +370,31 @@ def _refuse_while_busy() -> None:
 
 
 def _announce_leave(home: str) -> None:
-    """Tell the head, which then runs this machine's jobs elsewhere; wait until it knows, or give up."""
+    """Tell the head, which then runs this machine's jobs elsewhere.
+
+    Wait until it knows and has their checkpoints and results. Give up if the head is not heard any more.
+    """
     path = settings.leaving_path(home)
     with open(path, "w", encoding="ascii"):
         pass
-    deadline = time.monotonic() + _LEAVE_S
-    while os.path.exists(path) and time.monotonic() < deadline:
+    began = time.time()
+    has_noted = False
+    while os.path.exists(path) and time.time() < began + _LEAVE_WITH_FILES_S:
+        if time.time() > max(began, _heard_at(home)) + _LEAVE_S:
+            break
+        if not has_noted and time.time() > began + _LEAVE_S:
+            note("waiting until the head has the checkpoints and results of the jobs here")
+            has_noted = True
         time.sleep(0.05)
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)
+
+
+def _heard_at(home: str) -> float:
+    """Return when an agent of this machine was last called by a head."""
+    pattern = os.path.join(glob.escape(settings.folder_of(home)), "queues/*/lease_file")
+    times = [0.0]
+    for path in glob.glob(pattern):
+        with contextlib.suppress(FileNotFoundError):
+            times.append(os.stat(path).st_mtime)
+    return max(times)

@@ -239,6 +239,7 @@ def _preemption(job: JobDetail) -> str | None:
         "may be pushed out": options.preemptible,
         "may push out others": options.preempt,
         "waits again when over its time limit": options.requeue,
+        "finishes on a node that is cut off": options.on_cut == "finish",
     }
     return ", ".join(word for word, is_so in words.items() if is_so)
 

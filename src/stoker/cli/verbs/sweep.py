@@ -39,7 +39,7 @@ in the command: {name}  {args}  {hydra}  {params_json}  {dir}  {id}  {index}  {s
 # Options that runs have as jobs of `stoker add` do.
 _OPTIONS = (
     *("gpus", "gpu_mem", "share", "node", "on", "node_label"),
-    *("priority", "retries", "warm", "shell", "on_nan", "stall", "idle"),
+    *("priority", "retries", "warm", "shell", "on_nan", "stall", "idle", "on_cut"),
 )
 _SHOWN = 5
 
@@ -76,6 +76,12 @@ ARGUMENTS = (
     arg("--on", metavar="MODEL", help="on GPUs of this kind: a100"),
     arg(
         "--node-label", action="append", metavar="K=V", help="on nodes with this label; repeatable"
+    ),
+    arg(
+        "--on-cut",
+        choices=("stop", "finish"),
+        metavar="HOW",
+        help="if its node is cut off: stop its runs, or finish there (default: stop)",
     ),
     arg("-p", "--priority", type=int, metavar="N", help="higher runs first (default: 0)"),
     arg("-t", "--timeout", metavar="TIME", help="end a run after this long: 90s, 2h, 1d12h"),
