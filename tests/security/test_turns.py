@@ -131,33 +131,44 @@ def test_reserved_gpus_are_for_their_user_alone_until_the_reservation_ends(
     assert "reserved" not in bob.ok("gpus")
 
 
-def test_bad_turn_files_of_another_user_change_nothing(
-    account: SecondUser, members: Callable[[SecondUser], Member], leases: Path
+ATTACK = """
+folder, others = sys.argv[3], sys.argv[4:6]
+def path(n, uid=os.getuid()): return f"{folder}/turn-{uid}-{n:016x}"
+held = []
+for n, content in enumerate([b"\\xff\\x00" * 50, b"[" * 9000, b'{"wants": "all"}', b"{}"]):
+    with open(path(n), "wb") as file:
+        file.write(content)
+    held.append(open(path(n), "rb"))
+    fcntl.flock(held[-1], fcntl.LOCK_EX)
+os.mkfifo(path(100))
+os.symlink("/dev/zero", path(101))
+os.mkdir(path(102))
+for n in range(3000):
+    for uid in others:
+        open(path(n, uid), "w").close()
+print("ready", flush=True)
+while True:
+    open(path(103), "w").close()
+    os.unlink(path(103))
+    time.sleep(0.0005)
+"""
+
+
+def test_bad_turn_files_and_floods_of_another_user_change_nothing(
+    account: SecondUser,
+    third_user: SecondUser,
+    members: Callable[[SecondUser], Member],
+    leases: Path,
 ) -> None:
-    ann = members(account)
+    ann, bob = members(account), members(third_user)
     attacker = make_second_user(f"stokerbad{os.getpid()}")
     try:
-        attacker.start_until_ready(
-            """
-            folder = sys.argv[3]
-            def path(n): return f"{folder}/turn-{os.getuid()}-{n:016x}"
-            held = []
-            for n, content in enumerate([b"\\xff\\x00" * 50, b"[" * 9000, b'{"wants": "all"}', b"{}"]):
-                with open(path(n), "wb") as file:
-                    file.write(content)
-                held.append(open(path(n), "rb"))
-                fcntl.flock(held[-1], fcntl.LOCK_EX)
-            os.mkfifo(path(100))
-            os.symlink("/dev/zero", path(101))
-            os.mkdir(path(102))
-            print("ready", flush=True)
-            time.sleep(600)
-            """,
-            str(leases),
-        )
-        ann.ok("add", "--batch", "-", stdin="true\n" * 20)
-        ann.ok("wait", "1-20")
-        assert set(ann.states().values()) == {"done"}
+        attacker.start_until_ready(ATTACK, str(leases), str(account.uid), str(third_user.uid))
+        ann.ok("add", "--batch", "-", stdin="sleep 0.7\n" * 60)
+        until(lambda: list(ann.states().values()).count("done") >= 4, "the first jobs are done")
+        bob.ok("add", "sleep 0.1")
+        bob.ok("wait", "1")
+        assert list(ann.states().values()).count("waiting") >= 20
         assert account.name in ann.ok("gpus")
     finally:
         remove_second_user(attacker)

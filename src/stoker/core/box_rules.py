@@ -52,6 +52,11 @@ class Moment(msgspec.Struct, frozen=True):
     day: int
     minute: int
 
+    def day_before(self) -> Moment:
+        """Return the same minute of the day before."""
+        before = datetime.date.fromisoformat(self.date) - datetime.timedelta(days=1)
+        return Moment(before.isoformat(), (self.day - 1) % 7, self.minute)
+
 
 class Limits(msgspec.Struct, frozen=True):
     """The most GPUs of a user at once, the most seconds of a job, and of a reservation; None without one."""
@@ -62,7 +67,10 @@ class Limits(msgspec.Struct, frozen=True):
 
 
 class Reservation(msgspec.Struct, frozen=True, kw_only=True):
-    """GPUs for some users: always, or on some days from one minute of the day to another."""
+    """GPUs for some users: always, or on some days from one minute of the day to another.
+
+    If the end is not after the beginning, it is on the next day.
+    """
 
     gpus: frozenset[str]
     users: tuple[str, ...]
@@ -79,8 +87,14 @@ class Reservation(msgspec.Struct, frozen=True, kw_only=True):
 
     def holds_at(self, now: Moment) -> bool:
         """Whether it is in force at a time."""
-        is_day = now.date == self.date if self.date is not None else now.day in self.days
-        return is_day and self.begin <= now.minute < self.end
+        if self.begin < self.end:
+            return self._begins_on(now) and self.begin <= now.minute < self.end
+        if now.minute >= self.begin:
+            return self._begins_on(now)
+        return now.minute < self.end and self._begins_on(now.day_before())
+
+    def _begins_on(self, now: Moment) -> bool:
+        return now.date == self.date if self.date is not None else now.day in self.days
 
     def describe(self) -> str:
         """Say for whom it is, and until when."""
@@ -162,7 +176,8 @@ def _describe_times(each: Reservation) -> str:
         return ""
     days = each.date or ", ".join(DAYS[day] for day in sorted(each.days))
     begin, end = (f"{minute // 60:02}:{minute % 60:02}" for minute in (each.begin, each.end))
-    return f", {days} {begin} to {end}"
+    next_day = " of the next day" if each.end <= each.begin else ""
+    return f", {days} {begin} to {end}{next_day}"
 
 
 def parse_rules(found: Mapping[str, Any]) -> BoxRules:
@@ -257,8 +272,8 @@ class _Reader:
         if not isinstance(users, list) or not users or not all(isinstance(u, str) for u in users):
             raise self._error('for: write the users and @groups: for = ["alice", "@staff"]', "for")
         begin, end = self._minute("from", 0), self._minute("to", _DAY_MINUTES)
-        if begin >= end:
-            raise self._error("to: write a time after that of from, on the same day", "to")
+        if begin == end:
+            raise self._error("to: write another time than that of from", "to")
         name = self._table.get("name")
         return Reservation(
             gpus=self._gpus(),

@@ -6,12 +6,21 @@ import msgspec
 
 
 class Slot(msgspec.Struct, frozen=True):
-    """A place for one job. Several slots may name the same GPU; then their jobs share it."""
+    """A place for one job. Several slots may name the same GPU; then their jobs share it.
+
+    `cards` are the numbers of its cards as the rules of a box have them, if `gpus` has other names.
+    """
 
     index: int
     gpus: tuple[str, ...]
     keys: tuple[str, ...]
     node: str = ""  # the node of its GPUs; empty without a cluster
+    cards: tuple[str, ...] = ()
+
+    @property
+    def numbers(self) -> tuple[str, ...]:
+        """The numbers of its cards, in PCI order; names where no number is known."""
+        return self.cards or self.gpus
 
     @property
     def visible(self) -> str:

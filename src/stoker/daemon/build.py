@@ -219,7 +219,8 @@ class Daemon:
                 if slot_table.is_own(state.slot.node)
             ]
             if self._config.gpus is None and self._gpus.is_visible(gpu) and gpu.label not in used:
-                self.engine.add_slot((gpu.label,), (gpu.uuid,), slot_table.head)
+                cards = (str(gpu.index),) if gpu.is_mig else ()
+                self.engine.add_slot((gpu.label,), (gpu.uuid,), slot_table.head, cards)
                 notify(f"{text}: it is used from now on")
             else:
                 notify(f"{text}: stoker gpus add {gpu.label} lets the queue use it")

@@ -30,6 +30,7 @@ from stoker.engine.turn_planner import TurnPlanner
 from stoker.engine.turn_recorder import TurnRecorder
 from stoker.engine.warm_status import WarmStatus
 from stoker.executors.contract import Executor
+from stoker.gpus.box_file import BoxFile
 from stoker.store.database import Database
 from stoker.store.jobs import Jobs
 
@@ -65,6 +66,7 @@ class EngineParts(msgspec.Struct, frozen=True, kw_only=True):
     mps: Mps | None = None
     board: Board | None = None  # for turns with other users of this machine
     reservations: UserReservations | None = None  # of the GPUs of this machine
+    rules_copy: str | None = None  # file of this user for the last good rules of the machine
     pause_queue: Callable[[str], None] | None = None  # on a full disk
     make_preemption: Callable[[Termination, Suspensions | None], Preemption] | None = None
     make_suspensions: Callable[[Termination], Suspensions] | None = None
@@ -107,6 +109,7 @@ class _EngineBuilder:
                 parts.board,
                 name_of,
                 self._notices.tell_once,
+                BoxFile(parts.rules_copy),
                 wall_clock=parts.wall_clock,
                 reservations=parts.reservations,
             )
@@ -118,6 +121,7 @@ class _EngineBuilder:
         )
         if self._turns is not None:
             self._termination.most_job_s = self._turns.most_job_s
+            self._turns.on_rules = self._follow_rules
         self._suspensions = (
             None if parts.make_suspensions is None else parts.make_suspensions(self._termination)
         )
@@ -144,6 +148,10 @@ class _EngineBuilder:
             progress=self._progress,
             clock=parts.clock,
         )
+
+    def _follow_rules(self) -> None:
+        for running in self._parts.slot_table.running.values():
+            self._termination.follow_rules(running)
 
     def _make_retry_policy(self) -> RetryPolicy:
         parts, pause_queue = self._parts, self._parts.pause_queue

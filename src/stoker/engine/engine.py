@@ -199,9 +199,15 @@ class Engine(msgspec.Struct, kw_only=True, eq=False):
         """What would start now; changes nothing."""
         return self.planner.preview(self.clock())
 
-    def add_slot(self, gpus: tuple[str, ...], keys: tuple[str, ...], node: str = "") -> SlotState:
+    def add_slot(
+        self,
+        gpus: tuple[str, ...],
+        keys: tuple[str, ...],
+        node: str = "",
+        cards: tuple[str, ...] = (),
+    ) -> SlotState:
         """Add a slot, in a cluster on a node."""
-        slot = Slot(len(self.slot_table.states), gpus, keys, node)
+        slot = Slot(len(self.slot_table.states), gpus, keys, node, cards)
         self.slot_table.add(slot)
         self.executor.define_slots([slot])
         return self.slot_table.states[-1]

@@ -31,6 +31,7 @@ from stoker.engine.slots import SlotTable
 from stoker.errors import StokerError
 from stoker.executors.command import CommandLine
 from stoker.executors.foreground_executor import ForegroundExecutor
+from stoker.gpus.box_file import RULES_COPY
 from stoker.gpus.turn_files import TurnBoard
 from stoker.home import find_home
 from stoker.store.foreground_runs import ForegroundRun
@@ -121,6 +122,7 @@ class ForegroundEngine:
             prepare=self._prepare,
             clock=boot_clock_s,
             mps=self._find_mps(),
+            rules_copy=os.path.join(find_home(), RULES_COPY),
             board=TurnBoard() if settings.slots else None,
         )
         if settings.request.share is None and settings.request.gpu_mem is None:

@@ -24,6 +24,7 @@ from stoker.gpus.turn_files import Notice
 _RANK_S = 0.05
 _LOOK_S = 1.0
 _RULES_S = 1.0
+_RULES_BESIDE_S = 9.0  # while no job waits
 _TELL_S = 300.0  # what is known of the use of a Stoker that is killed is not older
 _NEVER = float("inf")
 
@@ -59,6 +60,7 @@ class GpuTurns:
         self.yields = GpuYields(
             slot_table, self.users, self.reserved, lambda: self.box_file.rules.preemptible_s
         )
+        self.on_rules: Callable[[], None] = lambda: None  # called when the rules have changed
         self._rules_at = 0.0
         self._changed_since: set[int] = set()  # slots that were asked for before a lease changed
         self._delays: dict[int, float] = {}  # by slot: when it may be asked for
@@ -221,6 +223,8 @@ class GpuTurns:
             due.append(self._look_at)
         if self._lacks_slots and (self._has_rules or self.box_file.rules.is_timed):
             due.append(self._rules_at)
+        elif self._held:
+            due.append(self._rules_at + _RULES_BESIDE_S)  # the limit of running jobs may change
         due.append(now + self.reserved.due_in_s())
         if self.reserved.is_in_force:  # the rules may cut it, also in turns that plan nothing
             due.append(self._rules_at if self._rules_at > now else now + _RULES_S)
@@ -291,8 +295,10 @@ class GpuTurns:
         """Read the rules again if they have changed, and close the slots that they forbid."""
         self._rules_at = now + _RULES_S
         box_file = self.box_file
-        if box_file.refresh() and box_file.error is not None:
-            self._notify(f"{box_file.error}; the rules that were read before stay in force")
+        if box_file.refresh():
+            if box_file.error is not None:
+                self._notify(f"{box_file.error}; the rules that were read before stay in force")
+            self.on_rules()
         rules, person = box_file.rules, box_file.person(self._board.uid)
         if not (rules.reservations or self._limits().gpus is not None or self._has_rules):
             return
@@ -306,7 +312,7 @@ class GpuTurns:
         ):
             if state.whole_slot is not None:
                 continue
-            reason = rules.why_closed(state.slot.gpus, person, moment)
+            reason = rules.why_closed(state.slot.numbers, person, moment)
             if reason is None and left is not None:
                 left -= len(state.slot.keys)
                 if left < 0:

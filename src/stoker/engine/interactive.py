@@ -30,16 +30,21 @@ class _Session(msgspec.Struct):
 
 
 class InteractiveLimits:
-    """Reviews the interactive attempts. `end` is called with an idle attempt and the reason."""
+    """Reviews the interactive attempts. `end` is called with an idle attempt and the reason.
+
+    `limit_of` returns the time limit of an attempt: its own, or that of the machine's rules.
+    """
 
     def __init__(
         self,
         gpus: GpuFeatures,
         clock: Callable[[], float],
+        limit_of: Callable[[RunningAttempt], float | None],
         end: Callable[[RunningAttempt, str], None],
     ) -> None:
         self._gpus = gpus
         self._clock = clock
+        self._limit_of = limit_of
         self._end = end
         self._sessions: dict[str, _Session] = {}
 
@@ -74,7 +79,7 @@ class InteractiveLimits:
         now: float,
         dues: list[float],
     ) -> None:
-        limit_s = running.entry.request.timeout_s
+        limit_s = self._limit_of(running)
         if running.deadline is None or limit_s is None or running.is_stopped:
             return
         left_s = running.deadline - now
@@ -82,13 +87,7 @@ class InteractiveLimits:
         dues += [running.deadline - each for each in _WARN_LEFT_S if left_s > each]
         latest = min(passed, default=None)
         if latest is not None and (session.warned_left is None or latest < session.warned_left):
-            job = running.attempt.job
-            folder.notify(
-                running.key,
-                f"job {job} ends in {_minutes(left_s)}, at its time limit of"
-                f" {spell_duration(limit_s)}; stoker set {job} timeout={spell_duration(2 * limit_s)}"
-                " gives it more",
-            )
+            folder.notify(running.key, _limit_warning(running, limit_s, left_s))
         session.warned_left = latest
 
     def _check_idle(
@@ -137,6 +136,15 @@ def _remove_files(folder: Folder, keys: set[str]) -> None:
     for key in keys:
         with contextlib.suppress(OSError):
             folder.remove_attempt(key)
+
+
+def _limit_warning(running: RunningAttempt, limit_s: float, left_s: float) -> str:
+    job = running.attempt.job
+    text = f"job {job} ends in {_minutes(left_s)}, at"
+    if limit_s != running.entry.request.timeout_s:
+        return f"{text} the time limit of {spell_duration(limit_s)} that this machine's rules set"
+    limit, more = spell_duration(limit_s), spell_duration(2 * limit_s)
+    return f"{text} its time limit of {limit}; stoker set {job} timeout={more} gives it more"
 
 
 def _idle_warning(running: RunningAttempt, unused_s: float, left_s: float) -> str:

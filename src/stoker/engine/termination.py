@@ -105,13 +105,25 @@ class Termination:
             running.deadline = None if timeout_s is None else self._clock() - age_s + timeout_s
             self._deadlines.note(running)
 
+    def follow_rules(self, running: RunningAttempt) -> float | None:
+        """Apply a time limit of the box that has changed; returns the deadline."""
+        limit_s = self.limit_of(running)
+        if running.end_request is None and running.started_at_us is not None:
+            begun = running.begun + running.paused_s
+            running.deadline = None if limit_s is None else begun + limit_s
+            self._deadlines.note(running)
+        return running.deadline
+
     def check_deadline(self, running: RunningAttempt, now: float) -> None:
         """End an attempt that is over its time limit; kill one that is over its grace period."""
         if running.deadline is None or now < running.deadline or running.is_stopped:
             return
         if running.end_request is None:
+            deadline = self.follow_rules(running)  # the box may have a longer time limit by now
+            limit_s = self.limit_of(running)
+            if deadline is None or limit_s is None or now < deadline:
+                return
             request = running.entry.request
-            limit_s = self.limit_of(running) or now - running.begun
             whose = "" if limit_s == request.timeout_s else " that this machine's rules set"
             reason = f"over the time limit of {limit_s:g} s{whose}"
             ending = Ending.PREEMPT if request.options.requeue else Ending.OVERDUE

@@ -1,12 +1,14 @@
 """Reads the rules of this box: /etc/stoker/box.toml, which belongs to root.
 
 With STOKER_LEASE_DIR, that folder is a box of its own, and its rules are `box.toml` in it. Of a file with a
-mistake nothing counts: the last good rules stay in force.
+mistake nothing counts: the last good rules stay in force, also for a Stoker that starts later.
 """
 
 from __future__ import annotations
 
 import contextlib
+import datetime
+import errno
 import grp
 import os
 import pwd
@@ -14,6 +16,7 @@ import re
 import stat
 import sys
 import time
+from functools import lru_cache
 
 from stoker.accounts import name_of
 from stoker.core.box_rules import BoxRules, Moment, Person, RuleError, parse_rules
@@ -25,7 +28,11 @@ else:
     import tomli as toml
 
 RULES_FILE = "/etc/stoker/box.toml"
+RULES_COPY = "box-rules.toml"
+_ZONE_FILE = "/etc/localtime"
+_PEOPLE_S = 600.0  # a change of a user's groups counts after so long
 _MOST_BYTES = 1 << 20
+_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
 _HEADER = re.compile(r"\s*\[\[?\s*([^\]]+?)\s*\]\]?\s*(?:#.*)?")
 _ROOT_UID = 0
 
@@ -35,13 +42,17 @@ class RulesError(Exception):
 
 
 class BoxFile:
-    """The rules of this box, read again when the file changes."""
+    """The rules of this box, read again when the file changes.
 
-    def __init__(self) -> None:
+    `copy` is a file of the user's own for the last good rules.
+    """
+
+    def __init__(self, copy: str | None = None) -> None:
+        self._copy = copy
         self.rules = BoxRules()
         self.error: str | None = None
         self._seen: tuple[int, ...] | None = None
-        self._people: dict[int, Person] = {}
+        self._people: dict[int, tuple[Person, float]] = {}  # with the time of the look-up
 
     def refresh(self) -> bool:
         """Read the file if it has changed; returns whether the rules or the error have changed."""
@@ -52,21 +63,47 @@ class BoxFile:
             seen = (found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size)
         if seen == self._seen:
             return False
-        before = (self.rules, self.error)
+        before, is_first = (self.rules, self.error), self._seen is None
         self._seen = seen
         self._people.clear()
         try:
-            self.rules = read_file(path) if seen else BoxRules()
+            text = _read_text(path) if seen else ""
+            self.rules = parse_text(text, path)
             self.error = None
+            self._keep(text)
         except RulesError as error:
             self.error = str(error)
+            if is_first:
+                self.rules = self._read_copy()
         return before != (self.rules, self.error)
+
+    def _keep(self, text: str) -> None:
+        """Keep good rules for the user's next Stoker. If that is impossible, it has none to fall back to."""
+        if self._copy is None:
+            return
+        new = f"{self._copy}.{os.getpid()}"
+        with contextlib.suppress(OSError):
+            if not text:
+                os.unlink(self._copy)
+                return
+            with open(os.open(new, _NEW_FILE, 0o600), "w", encoding="utf-8") as file:
+                file.write(text)
+            os.replace(new, self._copy)
+
+    def _read_copy(self) -> BoxRules:
+        with contextlib.suppress(OSError, RulesError, UnicodeDecodeError):
+            if self._copy is not None:
+                with open(self._copy, encoding="utf-8") as file:
+                    return parse_text(file.read(_MOST_BYTES), self._copy)
+        return BoxRules()
 
     def person(self, uid: int) -> Person:
         """Return a user with its groups."""
-        known = self._people.get(uid)
-        if known is None:
-            known = self._people[uid] = find_person(uid)
+        now = time.monotonic()
+        known, found_at = self._people.get(uid, (None, 0.0))
+        if known is None or now > found_at + _PEOPLE_S:
+            known = find_person(uid)
+            self._people[uid] = known, now
         return known
 
     def longest_reservation_s(self, uid: int) -> float:
@@ -81,12 +118,15 @@ def rules_path() -> str:
     return os.path.join(folder, "box.toml") if folder else RULES_FILE
 
 
-def read_file(path: str) -> BoxRules:
-    """Read rules; RulesError names the line of a mistake."""
+def _read_text(path: str) -> str:
+    """Read the file of the rules; RulesError says why it cannot be trusted."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
     except OSError as error:
-        raise RulesError(f"{path}: {error.strerror}") from None
+        why = "it is a link: put the file itself there" if error.errno == errno.ELOOP else None
+        if error.errno == errno.EACCES:
+            why = f"users cannot read it: sudo chmod 644 {path}"
+        raise RulesError(f"{path}: {why or error.strerror}") from None
     with open(fd, "rb") as file:
         found = os.fstat(fd)
         if not stat.S_ISREG(found.st_mode):
@@ -97,10 +137,9 @@ def read_file(path: str) -> BoxRules:
             )
         raw = file.read(_MOST_BYTES)
     try:
-        text = raw.decode()
+        return raw.decode()
     except UnicodeDecodeError:
         raise RulesError(f"{path}: it is no UTF-8 text") from None
-    return parse_text(text, path)
 
 
 def parse_text(text: str, path: str) -> BoxRules:
@@ -133,11 +172,25 @@ def find_person(uid: int) -> Person:
 
 
 def local_moment(now_s: float) -> Moment:
-    """Return a Unix time as a local time."""
-    local = time.localtime(now_s)
-    return Moment(
-        time.strftime("%Y-%m-%d", local), local.tm_wday, local.tm_hour * 60 + local.tm_min
-    )
+    """Return a Unix time as a time of the machine's zone, whatever zone a user has set."""
+    local = datetime.datetime.fromtimestamp(now_s, _zone_of_machine())
+    return Moment(local.date().isoformat(), local.weekday(), local.hour * 60 + local.minute)
+
+
+def _zone_of_machine() -> datetime.tzinfo | None:
+    """Return the zone of /etc/localtime; None if there is none: then that of the environment counts."""
+    try:
+        return _read_zone(_ZONE_FILE, os.stat(_ZONE_FILE).st_mtime_ns)
+    except (OSError, ValueError):
+        return None
+
+
+@lru_cache(maxsize=1)
+def _read_zone(path: str, _changed_ns: int) -> datetime.tzinfo:
+    from zoneinfo import ZoneInfo
+
+    with open(path, "rb") as file:
+        return ZoneInfo.from_file(file)
 
 
 def _trusted_owners() -> set[int]:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import fcntl
 import os
 import select
 import struct
+import sys
+import termios
 import time
 
 MODIFY, ATTRIB, CREATE, DELETE = 0x2, 0x4, 0x100, 0x200
@@ -65,6 +68,15 @@ class FolderChanges:
         found: dict[str, int] = {}
         if self._inotify is None or not self._is_rested():
             return found
+        if (
+            self._pending_bytes() > _MOST_BYTES
+        ):  # to read all of it would take longer than to look at all
+            folder = self._folder
+            self._end()
+            if folder is not None:
+                self.begin(folder)
+            self._count()
+            return {"": _OVERFLOW}
         try:
             data = os.read(self._inotify, _MOST_BYTES)
         except OSError:
@@ -99,6 +111,11 @@ class FolderChanges:
         if self._timer is not None:
             os.close(self._timer.fd)
         self._epoll.close()
+
+    def _pending_bytes(self) -> int:
+        assert self._inotify is not None
+        count = fcntl.ioctl(self._inotify, termios.FIONREAD, bytes(4))
+        return int.from_bytes(count, sys.byteorder)
 
     def _count(self) -> None:
         """Rest if there were many changes lately."""

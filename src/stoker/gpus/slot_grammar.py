@@ -10,7 +10,7 @@ from stoker.errors import StokerError, UsageError
 from stoker.gpus.nvml import Gpu, why_unavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 _NUMBER = re.compile(r"[0-9]{1,9}")
 _RANGE = re.compile(r"([0-9]{1,9})-([0-9]{1,9})")
@@ -33,7 +33,7 @@ def parse_slots(
     groups = [group for word in words if word.strip("+") for group in _groups(word, known, visible)]
     if not groups:
         raise UsageError("no GPU given: pass --gpus 0,1 or --gpus all")
-    return _repeat([_slot(group, known) for group in groups], jobs_per_gpu)
+    return _repeat([_slot(group, known) for group in groups], known or (), jobs_per_gpu)
 
 
 def default_slots(
@@ -46,7 +46,7 @@ def default_slots(
     gpus = visible_gpus(known or (), visible)
     if not gpus:
         raise no_gpu_error(known, visible)
-    return _repeat([((gpu.label,), (gpu.uuid,)) for gpu in gpus], jobs_per_gpu)
+    return _repeat([((gpu.label,), (gpu.uuid,)) for gpu in gpus], gpus, jobs_per_gpu)
 
 
 def visible_gpus(known: Sequence[Gpu], visible: str | None) -> tuple[Gpu, ...]:
@@ -76,7 +76,9 @@ def no_gpu_error(known: Sequence[Gpu] | None, visible: str | None) -> StokerErro
 
 
 def _repeat(
-    places: Sequence[tuple[tuple[str, ...], tuple[str, ...]]], jobs_per_gpu: int
+    places: Sequence[tuple[tuple[str, ...], tuple[str, ...]]],
+    known: Sequence[Gpu],
+    jobs_per_gpu: int,
 ) -> tuple[Slot, ...]:
     if jobs_per_gpu < 1:
         raise UsageError(f"-j {jobs_per_gpu}: a GPU takes at least 1 job")
@@ -84,7 +86,19 @@ def _repeat(
         raise UsageError(f"more than {_SLOT_LIMIT} slots: name fewer GPUs or use a smaller -j")
     # Each GPU comes once before any comes again, so that jobs spread before they share.
     spread = [place for _ in range(jobs_per_gpu) for place in places]
-    return tuple(Slot(index, gpus, keys) for index, (gpus, keys) in enumerate(spread))
+    numbers = {gpu.uuid: str(gpu.index) for gpu in known}
+    return tuple(
+        Slot(index, gpus, keys, cards=_cards(gpus, keys, numbers))
+        for index, (gpus, keys) in enumerate(spread)
+    )
+
+
+def _cards(
+    gpus: tuple[str, ...], keys: tuple[str, ...], numbers: Mapping[str, str]
+) -> tuple[str, ...]:
+    """Return the numbers of a slot's cards if they are known and differ from its names."""
+    cards = tuple(numbers[key] for key in keys if key in numbers)
+    return () if cards == gpus else cards
 
 
 def _groups(word: str, known: Sequence[Gpu] | None, visible: str | None) -> list[list[str]]:

@@ -219,7 +219,7 @@ def _add(context: QueueContext, text: str) -> list[str]:
         if removed:
             removed[0].close(ClosedBy.USER, None)
         else:
-            context.engine.add_slot(slot.gpus, slot.keys, slot.node)
+            context.engine.add_slot(slot.gpus, slot.keys, slot.node, slot.cards)
     context.no_gpu_reason = None
     return [slot.label for slot in wanted]
 

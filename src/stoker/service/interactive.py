@@ -18,7 +18,10 @@ async def watch_for_ever(context: QueueContext) -> None:
     """Review the interactive jobs while there are any; sleep otherwise."""
     engine = context.engine
     limits = InteractiveLimits(
-        engine.gpus, engine.clock, lambda running, reason: end_attempt(context, running, reason)
+        engine.gpus,
+        engine.clock,
+        engine.termination.limit_of,
+        lambda running, reason: end_attempt(context, running, reason),
     )
     folder: Folder | None = None
     while True:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Callable, Iterable
 
@@ -46,6 +47,7 @@ from stoker.engine.waste_monitor import WasteMonitor
 from stoker.engine.worker_process import WorkerProcesses
 from stoker.executors.contract import Executor
 from stoker.executors.node_reports import NodeReport
+from stoker.gpus.box_file import RULES_COPY
 from stoker.service.config import apply, choose_policy
 from stoker.store.database import Database
 from stoker.store.pending import PendingJobs
@@ -136,6 +138,7 @@ class _QueueBuilder:
                 mps=self._find_mps(),
                 board=sources.board,
                 reservations=self.reservations,
+                rules_copy=os.path.join(sources.home, RULES_COPY),
                 pause_queue=self._pause_queue,
                 make_preemption=lambda termination, suspensions: Preemption(
                     self.slot_table,

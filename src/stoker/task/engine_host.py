@@ -25,6 +25,7 @@ from stoker.engine.torch_memory_cap import TorchMemoryCap
 from stoker.errors import StokerError, UsageError
 from stoker.executors.contract import Ended, Launch
 from stoker.executors.foreground_executor import ForegroundExecutor
+from stoker.gpus.box_file import RULES_COPY
 from stoker.gpus.nvml import Nvml
 from stoker.gpus.slot_grammar import default_slots, parse_slots
 from stoker.gpus.turn_files import TurnBoard
@@ -118,6 +119,7 @@ class EngineHost:
             rules=rules,
             prepare=self._commands.prepare,
             clock=boot_clock_s,
+            rules_copy=os.path.join(find_home(), RULES_COPY),
             board=TurnBoard() if slots else None,
             sharing=make_foreground_sharing(slot_table, self._record.database, kind_of),
             torch_memory_cap=TorchMemoryCap(self._commands.words_and_env),

@@ -55,6 +55,27 @@ def test_a_weekly_reservation_begins_and_ends() -> None:
     assert rules.why_closed(["2"], ANN, Moment("2026-11-17", 1, 15 * 60)) is None
 
 
+@pytest.mark.parametrize(
+    ("moment", "is_closed"),
+    [
+        (Moment("2026-11-16", 0, 21 * 60 + 59), False),
+        (Moment("2026-11-16", 0, 22 * 60), True),
+        (Moment("2026-11-17", 1, 5 * 60 + 59), True),
+        (Moment("2026-11-17", 1, 6 * 60), False),
+        (Moment("2026-11-17", 1, 23 * 60), False),
+        (Moment("2026-11-16", 0, 60), False),
+    ],
+)
+@pytest.mark.parametrize("day", [{"days": "Mon"}, {"date": datetime.date(2026, 11, 16)}])
+def test_a_reservation_over_midnight_ends_on_the_next_day(
+    day: dict[str, Any], moment: Moment, is_closed: bool
+) -> None:
+    night = {"gpus": "0", "for": "ann", "from": "22:00", "to": "06:00", **day}
+    rules = parse_rules({"reservations": [night]})
+    assert (rules.why_closed(["0"], BOB, moment) is not None) is is_closed
+    assert describe_rules(rules)[0].endswith("22:00 to 06:00 of the next day")
+
+
 def test_gpus_for_some_only() -> None:
     rules = parse_rules({"reservations": [{"gpus": "6", "for": "ann"}]})
     assert not rules.is_timed
@@ -87,7 +108,7 @@ def test_a_reservation_of_one_day_and_of_days_over_the_weekend() -> None:
         ({"reservations": [{**COURSE, "gpus": "3-0"}]}, "is no range of GPUs", "gpus"),
         ({"reservations": [{**COURSE, "days": "Monday"}]}, "'Monday' is no day", "days"),
         ({"reservations": [{**COURSE, "from": "25:00"}]}, "write a time of the day", "from"),
-        ({"reservations": [{**COURSE, "to": "14:00"}]}, "write a time after", "to"),
+        ({"reservations": [{**COURSE, "to": "14:00"}]}, "write another time", "to"),
         ({"reservations": [{**COURSE, "for": []}]}, "write the users and @groups", "for"),
         ({"reservations": [{**COURSE, "date": "soon"}]}, "write a day", "date"),
         ({"reservations": [{**COURSE, "who": "x"}]}, "there is no key who", "who"),

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from scale import LONG
@@ -306,6 +307,41 @@ def test_gpus_of_others_are_left_alone(box: Box) -> None:
     box.run(12, {"ann": 10.0, "bob": 10.0})
     assert box.leases()["GPU-0"] == box.leases()["GPU-1"] == "bob"
     assert "GPU 0 is for the staff only" in ann.why(20)
+
+
+def test_rules_count_for_gpus_that_are_named_by_their_uuids(box: Box) -> None:
+    box.file.rules = BoxRules(
+        reservations=(Reservation(gpus=frozenset("12"), users=("401002",), name="the staff"),)
+    )
+    ann = box.add("ann", 401001, "01", "3")
+    for state, cards in zip(ann.engine.slot_table.states, (("0", "1"), ("3",)), strict=True):
+        names = tuple(f"GPU-{card}" for card in cards)
+        state.slot = msgspec.structs.replace(state.slot, gpus=names, cards=cards)
+    ann.add("train", "train")
+    box.run(5, {"ann": 10.0})
+    assert [*box.leases()] == ["GPU-3"]
+    assert "GPU GPU-0+GPU-1 is for the staff only" in ann.why(2)
+
+
+def test_a_time_limit_of_the_box_that_changes_counts_for_running_jobs(box: Box) -> None:
+    ann = box.add("ann", 401001)
+    ann.add("train", "train", timeout_s=300.0)
+    box.run(50, {"ann": 1000.0})
+    box.file.rules = BoxRules(limits=Limits(job_s=100.0))
+    box.file.has_changed = True
+    box.run(40, {"ann": 1000.0})
+    assert len(ann.executor.running) == 2
+    box.file.rules = BoxRules(limits=Limits(job_s=200.0))
+    box.file.has_changed = True
+    box.run(100, {"ann": 1000.0})
+    assert len(ann.executor.running) == 2
+    box.run(20, {"ann": 1000.0})
+    assert "over the time limit of 200 s that this machine's rules set" in ann.why(1)
+    ann.add("train", timeout_s=300.0)
+    box.file.rules = BoxRules()
+    box.file.has_changed = True
+    box.run(299, {"ann": 1000.0})
+    assert len(ann.executor.running) == 1
 
 
 def test_a_job_ends_at_the_time_limit_of_the_box(box: Box) -> None:

@@ -47,10 +47,14 @@ class World:
         self.receiver = receiver
         self.monitor = Samples()
         self.ended: list[str] = []
+        self.box_limit_s: float | None = None
         gpus = GpuFeatures(lambda: self.now)
         gpus.monitor = self.monitor
         self.limits = InteractiveLimits(
-            gpus, lambda: self.now, lambda _running, reason: self.ended.append(reason)
+            gpus,
+            lambda: self.now,
+            lambda running: self.box_limit_s or running.entry.request.timeout_s,
+            lambda _running, reason: self.ended.append(reason),
         )
 
     def session(self, **request: object) -> RunningAttempt:
@@ -167,6 +171,17 @@ def test_the_time_limit_is_announced_five_minutes_and_one_minute_before(world: W
     world.pass_s(140, running)
     [notice] = world.notices()
     assert notice.startswith("job 7 ends in 59 s")
+
+
+def test_a_time_limit_of_the_machine_is_announced_as_such(world: World) -> None:
+    world.box_limit_s = 3600.0
+    running = world.session()
+    running.deadline = world.now + 3600.0
+    world.pass_s(0, running)
+    world.pass_s(3600 - 299, running)
+    assert world.notices() == [
+        "job 7 ends in 5 min, at the time limit of 1h that this machine's rules set"
+    ]
 
 
 def test_a_longer_time_limit_is_announced_again(world: World) -> None:

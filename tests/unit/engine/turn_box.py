@@ -100,9 +100,12 @@ class _Foreign(set[str]):
 class FakeBoxFile(BoxFile):
     """The rules of the box, which a test sets."""
 
+    has_changed = False
+
     def refresh(self) -> bool:
-        """Nothing changes by itself."""
-        return False
+        """Whether the test says that they have changed; one daemon is told."""
+        has_changed, self.has_changed = self.has_changed, False
+        return has_changed
 
 
 class Member(Harness):

@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import os
 import pwd
+import time
 from pathlib import Path
 
 import pytest
 
+from stoker.core.box_rules import Moment
 from stoker.gpus.box_file import BoxFile, RulesError, find_person, local_moment, parse_text
 
 GOOD = "[shares]\nann = 2\n"
@@ -58,6 +60,24 @@ def test_of_a_file_with_a_mistake_nothing_counts(path: Path) -> None:
     assert box_file.error is None
 
 
+def test_the_last_good_rules_count_also_after_a_restart(path: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy.toml"
+    path.write_text(GOOD)
+    BoxFile(str(copy)).refresh()
+    path.write_text("[shares]\nann = -1\n")
+    later = BoxFile(str(copy))
+    later.refresh()
+    assert later.rules.shares == {"ann": 2.0}
+    assert later.error == f"{path}, line 2: ann = -1: write a number above 0"
+    path.unlink()
+    later.refresh()
+    assert not copy.exists()
+    path.write_text("[shares]\nann = -1\n")
+    last = BoxFile(str(copy))
+    last.refresh()
+    assert last.rules.shares == {}
+
+
 @pytest.mark.parametrize("mode", [0o666, 0o664, 0o646])
 def test_a_file_that_others_can_write_does_not_count(path: Path, mode: int) -> None:
     path.write_text(GOOD)
@@ -74,7 +94,7 @@ def test_a_link_or_pipe_does_not_count(path: Path, tmp_path: Path) -> None:
     path.symlink_to(tmp_path / "other")
     box_file = BoxFile()
     box_file.refresh()
-    assert box_file.error is not None
+    assert box_file.error == f"{path}: it is a link: put the file itself there"
     path.unlink()
     os.mkfifo(path)
     box_file.refresh()
@@ -104,7 +124,34 @@ def test_a_user_has_the_names_of_its_groups() -> None:
     assert find_person(4_000_000).groups == frozenset()
 
 
-def test_a_moment_is_a_local_time(monkeypatch: pytest.MonkeyPatch) -> None:
+BERLIN = "/usr/share/zoneinfo/Europe/Berlin"
+
+
+@pytest.mark.skipif(not os.path.exists(BERLIN), reason="there is no tzdata")
+@pytest.mark.parametrize(
+    ("utc_s", "moment"),
+    [
+        (1_792_890_000 - 1, Moment("2026-10-25", 6, 2 * 60 + 59)),  # the clock goes back
+        (1_792_890_000, Moment("2026-10-25", 6, 2 * 60)),
+        (1_774_746_000 - 1, Moment("2026-03-29", 6, 60 + 59)),  # and forward
+        (1_774_746_000, Moment("2026-03-29", 6, 3 * 60)),
+    ],
+)
+def test_a_moment_is_a_time_of_the_machines_zone(
+    monkeypatch: pytest.MonkeyPatch, utc_s: int, moment: Moment
+) -> None:
+    monkeypatch.setattr("stoker.gpus.box_file._ZONE_FILE", BERLIN)
+    monkeypatch.setenv("TZ", "America/New_York")  # of a user who sits elsewhere
+    time.tzset()
+    try:
+        assert local_moment(float(utc_s)) == moment
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
+def test_without_a_zone_file_the_environment_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stoker.gpus.box_file._ZONE_FILE", "/nonexistent")
     moment = local_moment(1_000_000_000.0)
     assert 0 <= moment.minute < 1440
     assert moment.date.startswith("2001-09-0")

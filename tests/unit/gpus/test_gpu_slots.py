@@ -59,7 +59,7 @@ def test_a_slot_shows_its_gpus_to_cuda_and_is_leased_by_their_uuids() -> None:
 def test_the_start_of_a_uuid_is_leased_by_the_whole() -> None:
     (slot,) = parse_slots("GPU-2a", FOUR, None)
 
-    assert slot == Slot(0, ("GPU-2a",), ("GPU-2a2b-0000",))
+    assert slot == Slot(0, ("GPU-2a",), ("GPU-2a2b-0000",), cards=("2",))
 
 
 def test_without_nvml_any_name_is_its_own_key() -> None:
@@ -241,3 +241,20 @@ def test_groups_have_no_gpu_in_common_and_lose_no_slot(keys: list[list[str]]) ->
         for group in groups
         for slot in group
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "gpus", "visible", "numbers"),
+    [
+        ("0,2", FOUR, None, ["0", "2"]),
+        ("GPU-2a2b-0000+0", FOUR, None, ["2 0"]),
+        ("GPU-3,1", FOUR, None, ["3", "1"]),
+        ("all", FOUR, "GPU-2a2b-0000,1", ["2", "1"]),
+        ("all", SPLIT, None, ["0", "0", "1"]),
+        ("0,a-name", None, None, ["0", "a-name"]),
+    ],
+)
+def test_a_slot_knows_the_numbers_of_its_cards_however_it_is_named(
+    text: str, gpus: tuple[Gpu, ...] | None, visible: str | None, numbers: list[str]
+) -> None:
+    assert [" ".join(slot.numbers) for slot in parse_slots(text, gpus, visible)] == numbers

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import stat
 
 from stoker.cli.arguments import Args, arg
+from stoker.cli.messages import note
 from stoker.errors import StokerError, UsageError
 
 SUMMARY = """\
@@ -18,6 +21,7 @@ EXAMPLES = """\
   stoker gpus --rules              show the rules that are in force
 """
 
+_FOR_ALL = 0o666
 _TMPFILES = "/etc/tmpfiles.d/stoker.conf"
 _TMPFILES_TEXT = """\
 # Leases and turns of Stoker (stoker box install): all users write here, nobody removes the files of others.
@@ -101,21 +105,48 @@ def _install() -> int:
 
 
 def _write_new(path: str, text: str) -> None:
-    os.makedirs(os.path.dirname(path), exist_ok=True)
+    """Write a file that all users can read, whatever root's umask is."""
+    folder = os.path.dirname(path)
+    if not os.path.exists(folder):
+        os.makedirs(folder)
+        os.chmod(folder, 0o755)  # noqa: S103 - all users read the rules
     try:
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644)
     except FileExistsError:
         return
     with open(fd, "w", encoding="utf-8") as file:
+        os.fchmod(fd, 0o644)
         file.write(text)
 
 
 def _make(folder: str, mode: int) -> None:
     """Make a folder of root, also where a user was there first."""
-    os.makedirs(folder, exist_ok=True)
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(folder, 0o700)
+    try:
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except OSError:
+        raise StokerError(f"{folder} is no folder: rm {folder}, then repeat this") from None
     try:
         os.fchown(fd, 0, 0)
         os.fchmod(fd, mode)
+        for name in os.listdir(fd) if mode & stat.S_ISVTX else ():
+            _remove_unusable(fd, name, folder)
     finally:
         os.close(fd)
+
+
+def _remove_unusable(fd: int, name: str, folder: str) -> None:
+    """Remove what a user has put in the place of a lease, and no other user can use."""
+    import shutil
+
+    with contextlib.suppress(FileNotFoundError):
+        found = os.stat(name, dir_fd=fd, follow_symlinks=False)
+        is_plain = stat.S_ISREG(found.st_mode) and found.st_nlink == 1
+        if is_plain and (name.startswith("turn-") or found.st_mode & _FOR_ALL == _FOR_ALL):
+            return
+        if stat.S_ISDIR(found.st_mode):
+            shutil.rmtree(name, dir_fd=fd)
+        else:
+            os.unlink(name, dir_fd=fd)
+        note(f"removed {os.path.join(folder, name)}: other users could not use it")
