@@ -31,6 +31,7 @@ from benchmarks.cases import (
     throughput_direct,
     throughput_shell,
     turns,
+    turns_cost,
     warm,
     web,
 )
@@ -52,6 +53,7 @@ CASES: dict[str, Callable[[Arena], Result]] = {
     "add": add.run,
     "shell": shell.run,
     "turns": turns.run,
+    "turns_cost": turns_cost.run,
     "queue_shell": queue_shell.run,
     "queue_direct": queue_direct.run,
     "bulk_add": bulk_add.run,

@@ -97,9 +97,9 @@ class Queue:
 
 
 @contextlib.contextmanager
-def open_queue(arena: Arena, **more_env: str) -> Iterator[Queue]:
+def open_queue(arena: Arena, program: str | None = None, **more_env: str) -> Iterator[Queue]:
     """Start a daemon in a fresh home; it ends with all its jobs when the block does."""
-    program = os.path.abspath(arena.peers.stoker.path)
+    program = os.path.abspath(program or arena.peers.stoker.path)
     with arena.home() as home_env, no_leftovers("stoker"):
         env = {**home_env, **more_env}
         run_stoker(program, ["daemon", "start", "--gpus", SLOTS], env)

@@ -109,7 +109,7 @@ def _write_new(path: str, text: str) -> None:
     folder = os.path.dirname(path)
     if not os.path.exists(folder):
         os.makedirs(folder)
-        os.chmod(folder, 0o755)  # noqa: S103 - all users read the rules
+        os.chmod(folder, 0o755)  # noqa: S103 - its files are for all users
     try:
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644)
     except FileExistsError:
