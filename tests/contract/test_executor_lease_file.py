@@ -22,7 +22,7 @@ from contract.executor_harness import (
     name_of,
     occupy_for_real,
 )
-from patience import until
+from patience import AT_ONCE_S, until
 from stoker.executors.contract import Launch, Lost, Synced
 from stoker.executors.supervisor_launcher import SupervisorLauncher
 from stoker.supervisor import lease_file, process_tree, unix_sockets
@@ -86,6 +86,16 @@ class Node:
             if command_of(pid)[-3:] == [*words] and self.lease_file.encode() in command_of(pid)
         ]
 
+    def watchdogs(self) -> list[int]:
+        """The processes whose environment or command line names the lease file, without the supervisor."""
+        found = []
+        for pid in process_tree.processes().keys() - {os.getpid(), self.supervisor}:
+            with contextlib.suppress(OSError):
+                words = Path(f"/proc/{pid}/cmdline").read_bytes()
+                if self.lease_file.encode() in words + Path(f"/proc/{pid}/environ").read_bytes():
+                    found.append(pid)
+        return found
+
     def kill_all_python(self) -> None:
         """Kill all that `pkill -9 -f python` and `pkill -9 -f stoker` find of this node at one moment."""
         marks = (self.lease_file.encode(), f"STOKER_COOKIE={self.name}:".encode())
@@ -146,6 +156,13 @@ def test_a_job_ends_with_its_lease_if_all_python_processes_of_its_node_were_kill
     node.kill_all_python()
     assert alive([pid])
     until(lambda: not alive([pid]), "the job is gone")
+
+
+def test_an_idle_supervisor_that_ends_leaves_no_process(node: Node) -> None:
+    assert node.watchdogs()
+    node.harness.executor.stop(kill=False)  # type: ignore[attr-defined]
+    until(lambda: not alive([node.supervisor]), "the supervisor has ended")
+    until(lambda: not node.watchdogs(), "its watchdogs are gone", AT_ONCE_S)
 
 
 def test_a_job_of_a_leaving_node_is_lost_not_failed(node: Node) -> None:

@@ -11,6 +11,7 @@ import enum
 import gc
 import os
 import select
+import signal
 import socket
 import sys
 import time
@@ -365,7 +366,7 @@ def main() -> None:
     failpoints.reach("supervisor-taken-over")
     if lease_file:
         start_lease_watchdog(lease_file[0], name)
-        start_shell_watchdog(lease_file[0], name)
+        shell_watchdog = os.pidfd_open(start_shell_watchdog(lease_file[0], name))
     try:
         listener = unix_sockets.listen(path)
     except OSError as error:
@@ -376,6 +377,9 @@ def main() -> None:
     _import_the_rest()
     supervisor.serve(listener)
     failpoints.reach("supervisor-leaving")
+    if lease_file and supervisor.is_idle():  # it would notice only some seconds later
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(shell_watchdog, signal.SIGKILL)
     # Before the journal is unlocked: the next supervisor must not lose its own socket.
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)
