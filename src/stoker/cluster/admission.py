@@ -5,6 +5,8 @@
     box   {"request": R, "proof": HMAC(secret, "box" C S R)}             R: certificate request, or ""
     head  {"sealed": X, "proof": HMAC(secret, "pass" C S X)}             X: Pass XOR HMAC(secret, "pad" C S …)
 
+A member asks at the same port for the session of Ray on the head: see `head_session`.
+
 Neither side sends the secret. The head proves first that it knows the secret, so a process that has
 taken the head's port learns nothing. A listener on the network does not learn Ray's token here.
 Each message is one line of JSON. A peer that has proven nothing yet has five seconds.
@@ -25,6 +27,7 @@ from typing import Annotated, TypeVar
 import msgspec
 
 from stoker.cluster.authority import find_authority, sign_request
+from stoker.cluster.head_session import prove_session
 from stoker.cluster.join_tokens import JoinToken, find_join_token
 from stoker.cluster.settings import join_address, load_token
 from stoker.errors import StokerError
@@ -41,11 +44,21 @@ _Ascii = Annotated[str, msgspec.Meta(pattern=r"\A[\x00-\x7f]*\Z")]
 _Hex = Annotated[str, msgspec.Meta(pattern=r"\A(?:[0-9a-f]{2}){1,8192}\Z")]
 _Nonce = Annotated[str, msgspec.Meta(pattern=rf"\A[0-9a-f]{{{2 * _NONCE_BYTES}}}\Z")]
 _T = TypeVar("_T")
+_U = TypeVar("_U")
 
 
 class _Hello(msgspec.Struct, frozen=True):
     join: _Ascii
     nonce: _Nonce
+
+
+class _SessionQuestion(msgspec.Struct, frozen=True):
+    session: _Nonce
+
+
+class _SessionAnswer(msgspec.Struct, frozen=True):
+    session: str
+    proof: str
 
 
 class _Challenge(msgspec.Struct, frozen=True):
@@ -80,12 +93,23 @@ class Pass(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AdmissionServer:
-    """Server of the head that admits boxes at one address and port, in its own threads, until closed."""
+    """Server of the head that admits boxes at one address and port, in its own threads, until closed.
 
-    def __init__(self, home: str, address: str, port: int, log: Callable[[str], None]) -> None:
+    `session` returns the id of Ray's session; empty while Ray does not run.
+    """
+
+    def __init__(
+        self,
+        home: str,
+        address: str,
+        port: int,
+        log: Callable[[str], None],
+        session: Callable[[], str] = str,
+    ) -> None:
         self._home = home
         self._address = (address, port)
         self._log = log
+        self._session = session
         self._is_closed = threading.Event()
         self._lock = threading.Lock()
         self._open_by_address: Counter[str] = Counter()
@@ -158,7 +182,10 @@ class AdmissionServer:
             self._end_connection(address)
 
     def _admit(self, lines: _Lines, address: str) -> None:
-        hello = lines.receive(_Hello)
+        hello = lines.receive_one_of(_Hello, _SessionQuestion)
+        if isinstance(hello, _SessionQuestion):
+            self._tell_session(lines, hello.session)
+            return
         known = self._find(hello.join)
         if not isinstance(known, JoinToken):
             lines.send(_Refusal(known))
@@ -175,6 +202,12 @@ class AdmissionServer:
             return
         sealed = _cipher(known, nonces, msgspec.json.encode(made))
         lines.send(_Answer(sealed.hex(), _prove(known, b"pass", nonces + sealed)))
+
+    def _tell_session(self, lines: _Lines, nonce: str) -> None:
+        token = load_token(self._home)
+        if token is not None:
+            session = self._session()
+            lines.send(_SessionAnswer(session, prove_session(token, nonce, session)))
 
     def _make_pass(self, request: str, address: str) -> Pass | None:
         """Return the pass for the box at an address; None if the cluster has just ended."""
@@ -254,6 +287,13 @@ class _Lines:
 
     def receive(self, kind: type[_T]) -> _T:
         return _decode(self._receive_line(), kind)
+
+    def receive_one_of(self, kind: type[_T], other: type[_U]) -> _T | _U:
+        line = self._receive_line()
+        try:
+            return _decode(line, kind)
+        except AdmissionError:
+            return _decode(line, other)
 
     def _receive_line(self) -> bytes:
         while b"\n" not in self._received:

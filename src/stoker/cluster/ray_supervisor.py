@@ -1,10 +1,10 @@
 """`python -m stoker.cluster.ray_supervisor`: keeps this box's part of the Ray cluster alive.
 
 One per home, in its own session. It runs `ray start --block` as its child and restarts it when it ends:
-after a crash of Ray, a cut cable, or a restart of the head. It never gives up; while the head cannot be
-reached, it tries every second. On the head it also exchanges join tokens for Ray's token. SIGTERM ends it
-and everything it started. If it dies, the kernel ends Ray too, so that Ray never runs without a
-supervisor.
+after a crash of Ray, a cut cable, or a restart of the head, which it notices by itself (`head_session`).
+It never gives up; while the head cannot be reached, it tries every second. On the head it also exchanges
+join tokens for Ray's token. SIGTERM ends it and everything it started. If it dies, the kernel ends Ray too,
+so that Ray never runs without a supervisor.
 """
 
 from __future__ import annotations
@@ -27,16 +27,18 @@ import msgspec
 
 from stoker import pid_lock
 from stoker.cluster.admission import AdmissionServer
+from stoker.cluster.head_session import ask_session, new_session
 from stoker.cluster.ray_command import ray_environment, ray_words
 from stoker.cluster.ray_folder import prepare_ray_folder
 from stoker.cluster.ray_survey import reach
-from stoker.cluster.settings import folder_of, load_node, load_settings
+from stoker.cluster.settings import folder_of, load_node, load_settings, load_token
 from stoker.errors import StokerError
 from stoker.home import find_home
 
 _STARTED = b"Ray runtime started"
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 30.0
 _LOOK_S = 1.0
+_LOOK_MS = 1000
 _SETTLED_S = 60.0  # after Ray has run for this long, pauses between restarts are short again
 _PATIENCE_S = 3.0
 _TAIL_LINES = 12
@@ -58,6 +60,10 @@ class RayState(msgspec.Struct, frozen=True, kw_only=True):
     reason: str | None = None
 
 
+class _HeadRestartedError(Exception):
+    """Ray on the head has begun anew: this box's Ray cannot reach it any more."""
+
+
 class Stopped(Exception):  # noqa: N818 - it is no error
     """The Ray supervisor was told to end."""
 
@@ -77,6 +83,9 @@ class RaySupervisor:
         self._environment = ray_environment(home, os.environ)
         self._ready_fd = ready_fd
         self._state = RayState(pid=os.getpid(), since=time.time())
+        self._session = ""  # of Ray on this box, if it is the head
+        self._head_session: str | None = None  # in which Ray on this node was started
+        self._ask_at = 0.0
         self._wake, self._wake_writer = os.pipe()
         os.set_blocking(self._wake_writer, False)
         self._prepare_folder()
@@ -104,20 +113,25 @@ class RaySupervisor:
         """Supervise Ray until told to stop; on the head, admit boxes meanwhile."""
         pause_s = _FIRST_PAUSE_S
         known = self._settings
-        admission = AdmissionServer(self._home, known.own_address, known.join_port, log)
+        admission = AdmissionServer(
+            self._home, known.own_address, known.join_port, log, lambda: self._session
+        )
         if known.is_head:
             admission.start()
         try:
             while True:
                 began = time.monotonic()
-                reason = self._run_ray()
+                try:
+                    reason = self._run_ray()
+                except _HeadRestartedError:
+                    reason, pause_s = "Ray on the head has begun anew", 0.0
                 if time.monotonic() - began > _SETTLED_S:
-                    pause_s = _FIRST_PAUSE_S
+                    pause_s = 0.0
                 log(f"Ray has ended ({reason}); again in {pause_s:.0f} s")
                 self._tell(f"error: {reason}\n")
                 self._note(state="waiting", ray_pid=None, reason=reason)
                 self._wait(pause_s)
-                pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+                pause_s = min(max(2 * pause_s, _FIRST_PAUSE_S), _LONGEST_PAUSE_S)
                 if self._wait_for_head():
                     pause_s = _FIRST_PAUSE_S
                 self._note(restarts=self._state.restarts + 1)
@@ -135,6 +149,10 @@ class RaySupervisor:
         except (StokerError, OSError) as error:
             return f"cannot make a folder for Ray's files: {error}"
         self._forget_old_sessions()
+        if self._settings.is_head:
+            self._session = new_session()  # nodes may start theirs: it waits for this one
+        else:
+            self._head_session = self._ask_head()
         words = ray_words(self._node, self._settings, self._folder)
         process = subprocess.Popen(
             [sys.executable, "-I", "-S", "-c", _BOUND, str(os.getpid()), *words],
@@ -147,10 +165,15 @@ class RaySupervisor:
         assert process.stdout is not None
         log(f"Ray starts, process {process.pid}")
         self._note(state="starting", ray_pid=process.pid, reason=None)
+        patience_s = _PATIENCE_S
         try:
             said = self._follow(process, process.stdout.fileno())
+        except _HeadRestartedError:
+            patience_s = 0.0  # it would try to reach the old one until its end
+            raise
         finally:
-            _end(process)
+            self._session = ""
+            _end(process, patience_s)
         reason, tail = find_reason(said.decode(errors="replace"), process.returncode)
         if self._state.state == "starting":
             log("\n  ".join(["Ray did not start; it said last:", *tail]))
@@ -163,9 +186,13 @@ class RaySupervisor:
         poll.register(self._wake, select.POLLIN)
         said = b""
         while True:
-            ready = {fd for fd, _ in poll.poll()}
+            ready = {fd for fd, _ in poll.poll(None if self._settings.is_head else _LOOK_MS)}
             if self._wake in ready:
                 raise Stopped
+            if self._has_head_restarted():
+                raise _HeadRestartedError
+            if output not in ready:
+                continue
             data = os.read(output, 65536)
             if not data:
                 return said
@@ -175,6 +202,26 @@ class RaySupervisor:
                 self._note(state="up")
                 self._tell("ready\n")
 
+    def _ask_head(self) -> str | None:
+        """Return the session of Ray on the head; None if it cannot be known."""
+        self._ask_at = time.monotonic() + _LOOK_S
+        token = load_token(self._home)
+        if token is None:
+            return None
+        return ask_session(self._settings.address, self._settings.join_port, token)
+
+    def _has_head_restarted(self) -> bool:
+        """Whether Ray on the head has ended or begun anew since it was started here."""
+        if self._settings.is_head or time.monotonic() < self._ask_at:
+            return False
+        session = self._ask_head()
+        if session is None:
+            return False
+        if self._head_session:
+            return session != self._head_session
+        self._head_session = session  # it was not known when Ray was started
+        return False
+
     def _wait(self, pause_s: float) -> None:
         if select.select([self._wake], [], [], pause_s)[0]:
             raise Stopped
@@ -182,15 +229,21 @@ class RaySupervisor:
     def _wait_for_head(self) -> bool:
         """Wait until the head can be reached. Returns whether there was a need to wait."""
         had_to_wait = False
-        while not self._settings.is_head:
-            try:
-                reach(self._settings.address, self._settings.port)
-            except StokerError:
-                had_to_wait = True
-                self._wait(_LOOK_S)
-            else:
-                break
+        while not self._settings.is_head and not self._can_reach_head():
+            had_to_wait = True
+            self._wait(_LOOK_S)
         return had_to_wait
+
+    def _can_reach_head(self) -> bool:
+        """Whether Ray is up on the head."""
+        session = self._ask_head()
+        if session is not None:
+            return bool(session)
+        try:
+            reach(self._settings.address, self._settings.port)
+        except StokerError:
+            return False
+        return True
 
     def _forget_old_sessions(self) -> None:
         """Remove the logs of all sessions but the last; each start of a head creates one."""
@@ -232,18 +285,18 @@ os.execv(sys.argv[2], sys.argv[2:])
 """
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def _end(process: subprocess.Popen[bytes], patience_s: float) -> None:
     """Terminate Ray and everything it started; kill what does not end in time."""
     family = _descendants(process.pid)
     if process.poll() is None:
         process.terminate()
         try:
-            process.wait(_PATIENCE_S)
+            process.wait(patience_s)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
     # Ray's processes watch their parent and end with it; those that do not are killed after a while.
-    deadline = time.monotonic() + _PATIENCE_S
+    deadline = time.monotonic() + patience_s
     for fd in family:
         if not pid_lock.has_ended(fd, deadline - time.monotonic()):
             with contextlib.suppress(ProcessLookupError):

@@ -18,6 +18,7 @@ from stoker.engine.slots import SlotTable
 from stoker.engine.termination import Termination
 from stoker.executors.contract import Ended, Executor, Started, Stayed, Synced
 from stoker.store.jobs import Jobs
+from stoker.supervisor.adoption import RESTARTED
 from stoker.supervisor.journal import Record
 
 if TYPE_CHECKING:
@@ -127,8 +128,11 @@ class AttemptReports(msgspec.Struct, kw_only=True, eq=False):
             state.current.begun = now
 
     def lose(self, running: RunningAttempt, reason: str, *, cut_off: bool = False) -> None:
-        """Record an attempt whose end cannot be known as lost."""
-        cut_off = cut_off or running.revived
+        """Record an attempt whose end cannot be known as lost.
+
+        In a cluster its job runs again if its machine was restarted: on the head as on another node.
+        """
+        cut_off = cut_off or running.revived or (self.is_cluster and reason == RESTARTED)
         self.ends.end(running, Outcome(event=Event.LOSE, reason=reason, cut_off=cut_off))
 
     def on_synced(self, report: Synced) -> None:

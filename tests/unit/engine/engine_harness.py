@@ -161,6 +161,7 @@ class Harness:
             mps_folder=self.mps_folder,
             board=self.board,
             suspend_helper=self.helper,
+            on_node_report=(lambda _report: None) if self.nodes else None,
         )
         self.context = assemble(
             sources,

@@ -24,7 +24,7 @@ from stoker.executors.node_reports import (
     NodeSlot,
     Reachable,
 )
-from stoker.supervisor.adoption import UNWATCHED
+from stoker.supervisor.adoption import RESTARTED, UNWATCHED
 from stoker.supervisor.lease_file import CUT_OFF
 from unit.engine.engine_harness import Harness, MakeHarness
 
@@ -250,14 +250,36 @@ def test_a_node_that_is_declared_gone_has_nothing_to_finish(cluster: Cluster) ->
     assert cluster.running() == {"1.2": "h2"}
 
 
+@pytest.mark.parametrize("node", ["h0", "h1"])
+def test_a_job_runs_again_after_a_reboot_of_its_machine_also_of_the_head(
+    make_harness: MakeHarness, node: str
+) -> None:
+    slots = tuple(Slot(n, ("0",), (f"h{n}/GPU-0",), f"h{n}") for n in range(2))
+    harness = make_harness(gpus=slots, nodes=(NodeFacts("h0"), NodeFacts("h1")))
+    harness.add("train", nodes=[node])
+    harness.executor.lose("1.1", RESTARTED)
+    harness.settle()
+    assert harness.started() == ["1.1", "1.2"]
+
+
+def test_a_job_of_a_machine_without_a_cluster_does_not_run_again_after_a_reboot(
+    make_harness: MakeHarness,
+) -> None:
+    harness = make_harness()
+    harness.add("train")
+    harness.executor.lose("1.1", RESTARTED)
+    harness.settle()
+    assert harness.states() == {1: "lost"}
+
+
 def test_why_says_that_an_attempt_may_still_run_until_its_end_is_seen(cluster: Cluster) -> None:
     harness = cluster.harness
     harness.add("train")
     may_run = "attempt 1 may still run on h1: its end was not seen since h1 was cut off"
     cluster.cut()
     assert may_run in harness.why(1)
-    harness.executor.observe()
     harness.restart()
+    harness.executor.observe()  # the fake executor reports also what runs on nodes that are away
     cluster.begin()
     assert may_run in harness.why(1)
     cluster.come_back()
