@@ -279,6 +279,8 @@ def test_the_end_of_ray_on_the_first_box_loses_and_repeats_no_run(
     *lost, last = lab.of(job)
     assert last.status == 5 << 8
     assert {row.state for row in lost} <= {"lost"}  # where its lease was out by then
+    log = (lab.hosts.home(1) / "cluster" / "ray_supervisor.log").read_text()
+    assert "Ray has ended (Ray on the head has begun anew)" in log
     assert not any(event.rivals for event in work.starts(job))
 
 

@@ -364,6 +364,7 @@ def main() -> None:
     failpoints.reach("supervisor-claimed")
     supervisor.take_over(contents)
     failpoints.reach("supervisor-taken-over")
+    shell_watchdog = -1
     if lease_file:
         start_lease_watchdog(lease_file[0], name)
         shell_watchdog = os.pidfd_open(start_shell_watchdog(lease_file[0], name))
@@ -377,7 +378,7 @@ def main() -> None:
     _import_the_rest()
     supervisor.serve(listener)
     failpoints.reach("supervisor-leaving")
-    if lease_file and supervisor.is_idle():  # it would notice only some seconds later
+    if shell_watchdog >= 0 and supervisor.is_idle():  # it would notice only some seconds later
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(shell_watchdog, signal.SIGKILL)
     # Before the journal is unlocked: the next supervisor must not lose its own socket.
