@@ -26,6 +26,7 @@ OURS = (
     b"STOKER_PART",
     b"STOKER_CHECKPOINT_DIR",
     b"STOKER_RUN_DIR",
+    b"STOKER_WANDB_GROUPS",
 )
 
 

@@ -58,8 +58,8 @@ def test_every_command_of_a_table_succeeds(idle_queue: Queue, name: str, column:
         assert ran > 3 or (name, column) in WITHOUT_COMMANDS
 
 
-# Their Python, and GPUPeasy's own programs, which are not here.
-WITHOUT_COMMANDS = {("gpu_task_scheduler", "theirs"), ("gpupeasy", "theirs")}
+# Their Python, and the programs of GPUPeasy and W&B, which are not here.
+WITHOUT_COMMANDS = {(name, "theirs") for name in ("gpu_task_scheduler", "gpupeasy", "wandb")}
 
 
 @pytest.mark.parametrize("name", PAGES)

@@ -10,6 +10,8 @@ import shlex
 import sys
 from typing import TYPE_CHECKING
 
+import pytest
+
 if TYPE_CHECKING:
     from conftest import Stoker
     from integration.daemon_fixture import Queue
@@ -302,6 +304,55 @@ command: [{sys.executable}, "${{program}}", "${{args}}"]
 
     assert queue.ok("log", "1") == "['--lr=0.1', '--optimizer.name=adam w']\n"
     assert queue.ok("log", "2") == "['--lr=0.2', '--optimizer.name=adam w']\n"
+
+
+# What wandb.init() does with the variable: it fills wandb.config.
+READ_CONFIG = """
+import os
+from ruamel.yaml import YAML
+with open(os.environ["WANDB_SWEEP_PARAM_PATH"]) as file:
+    config = YAML(typ="safe", pure=True).load(file)
+print({name: entry["value"] for name, entry in config.items()})
+"""
+WITHOUT_ARGUMENTS = f"""
+program: config.py
+method: grid
+parameters:
+  lr: {{values: [0.1, 0.2]}}
+  opt: {{parameters: {{name: {{value: adam}}}}}}
+command: [{sys.executable}, "${{program}}"]
+"""
+
+
+@pytest.mark.parametrize("warm", ["never", "json"])
+def test_runs_of_a_wandb_file_find_their_parameters_without_arguments(
+    queue: Queue, warm: str
+) -> None:
+    queue.stoker.file("config.py", READ_CONFIG)
+    queue.stoker.file("wandb.yaml", WITHOUT_ARGUMENTS)
+
+    queue.ok("sweep", "wandb.yaml", "-g", "0", "--warm", warm)
+    queue.ok("wait")
+
+    logs = [queue.ok("log", job) for job in ("1", "2")]
+    assert logs == [f"{{'lr': {lr}, 'opt': {{'name': 'adam'}}}}\n" for lr in (0.1, 0.2)]
+
+
+def test_so_do_runs_in_the_foreground(idle_queue: Queue) -> None:
+    idle_queue.stoker.file("config.py", READ_CONFIG)
+    idle_queue.stoker.file("wandb.yaml", WITHOUT_ARGUMENTS)
+
+    idle_queue.ok("sweep", "wandb.yaml", "--foreground", "--slots", "0", "--warm", "never")
+
+    logs = sorted(path.read_text() for path in idle_queue.work.rglob("log.txt"))
+    assert logs == [f"{{'lr': {lr}, 'opt': {{'name': 'adam'}}}}\n" for lr in (0.1, 0.2)]
+
+    again = idle_queue("sweep", "--foreground", "--slots", "0", "wandb.yaml", "lr=0.1,0.2,0.3")
+    printed = idle_queue("sweep", "wandb.yaml", "--print")
+
+    assert again.code == 0
+    assert len(list(idle_queue.work.rglob("log.txt"))) == 3
+    assert "all lines would be the same" in printed.err
 
 
 def test_a_sweep_of_sync_runs_the_code_of_its_submission_and_fills_the_folders_of_its_runs(

@@ -23,6 +23,7 @@ from stoker.bridge.atomic_files import write_whole
 from stoker.bridge.checkpoint_watch import CheckpointWatch
 from stoker.bridge.log_forwarder import LogForwarders
 from stoker.core.job import Attempt
+from stoker.engine.run_folder import run_variables
 from stoker.executors.connection import REPLIES
 from stoker.executors.contract import Ended, Lost, Refused, Revoked, Started
 from stoker.executors.node_orders import (
@@ -331,5 +332,5 @@ def _private_context(context: DefineContext, copy: RunInCopy) -> DefineContext:
     """Return the context of one attempt; it replaces the private context of the attempt before."""
     env = {**context.env, "PWD": copy.folder}
     if copy.run_dir is not None:
-        env["STOKER_RUN_DIR"] = copy.run_dir
+        env |= run_variables(copy.run_dir, env)
     return DefineContext(_PRIVATE, env, copy.folder, context.shell)

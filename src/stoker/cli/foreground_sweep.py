@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from stoker.cli.arguments import Args
@@ -49,7 +49,8 @@ def run_here(args: Args, sweep: Sweep, common: Submission) -> int:
         note(f"sweep {sweep.name}: {passed_over}")
     note_warm(args, sweep)
     with tempfile.TemporaryFile() as file:
-        folders = _Folders(runs)
+        env = {**make_environment(request), **sweep.variables}
+        folders = _Folders(runs, env)
         folders.write(file.fileno())
         source = Source(file.fileno(), null=True, name="the sweep")
         output = Output(Args(logs=None, tag=False, json=False, null=True, gpus=args.slots), source)
@@ -57,7 +58,7 @@ def run_here(args: Args, sweep: Sweep, common: Submission) -> int:
         settings = ForegroundSettings(
             slots=slots,
             shell=resolve_shell(args.shell),
-            env=make_environment(request),
+            env=env,
             cwd=find_cwd(),
             request=request,
             log_of=output.log_of,
@@ -92,8 +93,9 @@ def _check(args: Args, common: Submission) -> None:
 class _Folders:
     """Makes the folder of each command just before the command starts."""
 
-    def __init__(self, runs: Sequence[Run]) -> None:
+    def __init__(self, runs: Sequence[Run], env: Mapping[str, str]) -> None:
         self._runs = runs
+        self._env = env
         self._known: dict[bytes, tuple[str, str]] = {}
 
     def write(self, fd: int) -> None:
@@ -101,7 +103,7 @@ class _Folders:
         from stoker.engine.command_reader import Splitter
 
         for run in self._runs:
-            line = run.command.encode() + b"\0"
+            line = run.own_command.encode() + b"\0"
             for command in Splitter(null=True).feed(line):
                 self._known[command] = run.dir, run.params_json
             os.write(fd, line)
@@ -112,7 +114,7 @@ class _Folders:
         from stoker.engine.run_folder import make_run_folder
 
         folder, params = self._known[command]
-        make_run_folder(folder, params)
+        make_run_folder(folder, params, self._env)
         return folder
 
 

@@ -25,7 +25,7 @@ from stoker.engine.foreground_queue import ForegroundQueue
 from stoker.engine.journal_recovery import name_supervisor, recover
 from stoker.engine.poll_driver import PollDriver, boot_clock_s
 from stoker.engine.queue import QueueEntry
-from stoker.engine.run_folder import LOG, VARIABLE
+from stoker.engine.run_folder import LOG, run_variables
 from stoker.engine.run_progress import EngineRules
 from stoker.engine.slots import SlotTable
 from stoker.errors import StokerError
@@ -245,7 +245,7 @@ class ForegroundEngine:
         else:
             log = os.path.join(folder, LOG)
             self._run.jobs.note_log(attempt.job, log)
-            spec = LaunchSpec(words, log, env={VARIABLE: folder})
+            spec = LaunchSpec(words, log, env=run_variables(folder, self._settings.env))
         if not self._settings.warm:
             return spec
         return spec.start_warm(

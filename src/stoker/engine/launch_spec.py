@@ -16,7 +16,7 @@ from stoker.core.sharing.parameters import CommandFacts
 from stoker.engine.attempt_starts import LaunchSpec
 from stoker.engine.framework_settings import share_gpu
 from stoker.engine.queue import QueueEntry
-from stoker.engine.run_folder import LOG, VARIABLE, enter_run_folder, make_run_folder
+from stoker.engine.run_folder import LOG, enter_run_folder, make_run_folder, run_variables
 from stoker.executors.command import DEFAULT_SHELL, MAX_ARGUMENT_BYTES, CommandLine, find_program
 from stoker.executors.contract import AttemptTransfer, Executor
 from stoker.failpoints import reach
@@ -82,9 +82,9 @@ class LaunchSpecs:
         env = None
         if facts.run_dir is not None:
             run_dir = os.fsdecode(facts.run_dir)
-            make_run_folder(run_dir, self._jobs.params_of(facts.id))
-            words = enter_run_folder(run_dir, words)
-            env = {VARIABLE: run_dir}
+            make_run_folder(run_dir, self._jobs.params_of(facts.id), context.env)
+            words = enter_run_folder(run_dir, words, context.env)
+            env = run_variables(run_dir, context.env)
         spec = LaunchSpec(
             words,
             log,

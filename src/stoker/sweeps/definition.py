@@ -19,7 +19,7 @@ from stoker.sweeps import wandb
 from stoker.sweeps.cell import check_text, make_cell
 from stoker.sweeps.conditions import Condition, Match
 from stoker.sweeps.overrides import override
-from stoker.sweeps.parameters import Reader, plain
+from stoker.sweeps.parameters import Reader, list_values, plain
 from stoker.sweeps.space import SEED, Block, Dimension, Method, Space, check_parameter, order
 from stoker.sweeps.template import Template
 from stoker.sweeps.tree import DefinitionError, Map, Seq, did_you_mean
@@ -67,17 +67,22 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
     metric: Metric | None = None
     warm: tuple[str, ...] | None = None  # modules that a warm worker imports before a run starts
     notes: tuple[str, ...] = ()
+    wandb_groups: tuple[str, ...] | None = None  # of a W&B file: its nested parameters
 
 
 def read_definition(tree: Map, words: Sequence[str] = ()) -> Definition:
     """Parse the sweep of a file or a mapping; parameters in `words` override those in it."""
-    tree.check_keys((*_OURS, *_WANDB), "unknown key")
+    tree.check_keys((*_OURS, *_WANDB, *wandb.IGNORED_KEYS), "unknown key")
     method = _method(tree)
+    is_wandb = wandb.is_wandb(tree.get("command"), tree.get("program"))
     reader = Reader()
-    template = _template(tree)
+    reader.notes += [f"{key}: has no effect here" for key in wandb.IGNORED_KEYS if key in tree]
+    template = _template(tree, reader.notes)
     fixed = _fixed(tree)
     blocks = _blocks(tree, reader)
     fixed, blocks = override(fixed, blocks, words, reader, strict="parameters" in tree)
+    if method is Method.GRID and (is_wandb or tree.get("samples", tree.get("run_cap")) is None):
+        blocks = _list_values(tree, blocks)
     space = Space(
         fixed=tuple((name, make_cell(value)) for name, value in fixed.items()),
         blocks=tuple(_block(tree, dimensions) for dimensions in blocks),
@@ -88,9 +93,9 @@ def read_definition(tree: Map, words: Sequence[str] = ()) -> Definition:
         repeats=_whole(tree, "repeats", least=1),
     )
     _check_space(tree, space)
-    _check_template(tree, template, space)
+    _check_template(tree, template, space, reader.notes, is_wandb=is_wandb)
     return Definition(
-        name=_name(tree, template),
+        name=_name(tree, template, is_wandb=is_wandb),
         template=template,
         space=space,
         dir=_dir(tree, space),
@@ -98,6 +103,7 @@ def read_definition(tree: Map, words: Sequence[str] = ()) -> Definition:
         metric=_metric(tree),
         warm=_warm(tree),
         notes=tuple(reader.notes),
+        wandb_groups=tuple(reader.groups) if is_wandb else None,
     )
 
 
@@ -113,7 +119,7 @@ def _method(tree: Map) -> Method:
     return Method(method)
 
 
-def _template(tree: Map) -> Template:
+def _template(tree: Map, notes: list[str]) -> Template:
     command, program = tree.get("command"), tree.get("program")
     key = "program" if command is None else "command"
     if command is None and program is None:
@@ -121,20 +127,20 @@ def _template(tree: Map) -> Template:
             f"{tree.place('')}the sweep has no command: command: python train.py {{args}}"
         )
     try:
-        return Template(_command_text(plain(command), program))
+        return Template(_command_text(plain(command), program, notes))
     except DefinitionError as error:
         tree.fail(key, str(error))
 
 
-def _command_text(command: Any, program: Any) -> str:
+def _command_text(command: Any, program: Any, notes: list[str]) -> str:
     if program is not None and not isinstance(program, str):
         raise DefinitionError("program must be the path of a script")
     if command is None:
-        return wandb.to_template(wandb.DEFAULT, program)
+        return wandb.to_template(wandb.DEFAULT, program, notes)
     if isinstance(command, list):
-        if not command or not all(isinstance(word, str) for word in command):
-            raise DefinitionError("a command as a list must be a list of texts")
-        return wandb.to_template(command, program)
+        if not command:
+            raise DefinitionError("the command is an empty list")
+        return wandb.to_template(command, program, notes)
     if not isinstance(command, str):
         raise DefinitionError("the command must be a text or a list of words")
     return command if program is None else command.replace("${program}", shlex.quote(program))
@@ -168,6 +174,14 @@ def _blocks(tree: Map, reader: Reader) -> list[list[Dimension]]:
         if not isinstance(block, Map):
             raise UsageError(f"{parameters.place(place)}a block of parameters must be a mapping")
     return [reader.block(block) for block in parameters]
+
+
+def _list_values(tree: Map, blocks: list[list[Dimension]]) -> list[list[Dimension]]:
+    """Replace the integer and stepped ranges of a grid by their values, as W&B does."""
+    try:
+        return [[list_values(each) for each in block] for block in blocks]
+    except DefinitionError as error:
+        tree.fail("parameters", str(error))
 
 
 def _block(tree: Map, dimensions: list[Dimension]) -> Block:
@@ -245,7 +259,9 @@ def _check_names(tree: Map, key: str, condition: Condition | Match, names: Seque
         )
 
 
-def _check_template(tree: Map, template: Template, space: Space) -> None:
+def _check_template(
+    tree: Map, template: Template, space: Space, notes: list[str], *, is_wandb: bool
+) -> None:
     always = {name for name, _cell in space.fixed}
     always |= {SEED} if space.repeats is not None else set()
     common = [
@@ -254,10 +270,15 @@ def _check_template(tree: Map, template: Template, space: Space) -> None:
     ]
     always |= set.intersection(*common)
     names = space.names
+    sometimes = [n for n in names if n not in always]
     try:
-        template.check([n for n in names if n in always], [n for n in names if n not in always])
+        template.check([n for n in names if n in always], sometimes, may_pass_none=is_wandb)
     except DefinitionError as error:
         tree.fail("command" if "command" in tree else "program", str(error))
+    if names and not template.fields:
+        notes.append(
+            "the command passes no parameters: the program has to read them from wandb.config"
+        )
 
 
 def _whole(tree: Map, key: str, least: int | None = None) -> int | None:
@@ -270,10 +291,12 @@ def _whole(tree: Map, key: str, least: int | None = None) -> int | None:
     return value
 
 
-def _name(tree: Map, template: Template) -> str:
+def _name(tree: Map, template: Template, *, is_wandb: bool) -> str:
     name = tree.get("name")
     if name is None:
         return _usual_name(tree, template)
+    if is_wandb and isinstance(name, str):  # W&B takes any text
+        name = re.sub(r"[^\w.+-]+", "-", name).replace("..", ".").strip("-.") or name
     if not isinstance(name, str) or not name:
         tree.fail("name", f"the name {plain(name)!r} is not a text")
     if "/" in name or ".." in name:

@@ -12,6 +12,7 @@ from statistics import NormalDist
 
 import msgspec
 
+from stoker.sweeps.beta import LARGEST, beta_quantile
 from stoker.sweeps.tree import DefinitionError
 
 Number = int | float
@@ -20,13 +21,15 @@ _LARGEST_EXPONENT = 700.0  # exp() of more overflows
 
 
 class Distribution(msgspec.Struct, frozen=True, kw_only=True):
-    """One of SHAPES with its arguments: `min` and `max`, or `mu` and `sigma`; `q` rounds."""
+    """One of SHAPES with its arguments: `min` and `max`, `mu` and `sigma`, or `a` and `b`; `q` rounds."""
 
     shape: str
     min: Number = 0.0
     max: Number = 1.0
     mu: Number = 0.0
     sigma: Number = 1.0
+    a: Number = 1.0
+    b: Number = 1.0
     q: Number | None = None
 
     def draw(self, u: float) -> Number:
@@ -64,9 +67,10 @@ _DRAWS: dict[str, Callable[[Distribution, float], Number]] = {
     "inv_log_uniform_values": _inv_log_uniform_values,
     "normal": lambda d, u: NormalDist(d.mu, d.sigma).inv_cdf(u) if d.sigma else d.mu,
     "log_normal": lambda d, u: math.exp(NormalDist(d.mu, d.sigma).inv_cdf(u)),
+    "beta": lambda d, u: beta_quantile(u, d.a, d.b),
 }
 
-_ROUNDED = ("uniform", "log_uniform", "log_uniform_values", "normal", "log_normal")
+_ROUNDED = ("uniform", "log_uniform", "log_uniform_values", "normal", "log_normal", "beta")
 SHAPES = (*_DRAWS, *(f"q_{shape}" for shape in _ROUNDED))
 ALIASES = {"loguniform": "log_uniform_values", "randint": "int_uniform"}
 
@@ -74,9 +78,12 @@ ALIASES = {"loguniform": "log_uniform_values", "randint": "int_uniform"}
 def make_distribution(shape: str, arguments: Mapping[str, object]) -> Distribution:
     """Make a distribution and check its arguments; raise DefinitionError if they are wrong."""
     shape = ALIASES.get(shape, shape)
-    bell = shape.endswith("normal")
-    needed = ("mu", "sigma") if bell else ("min", "max")
-    optional = {"mu": 0.0, "sigma": 1.0} if bell else {}
+    optional: dict[str, Number] = {}
+    if shape.endswith("beta"):
+        optional = {"a": 1.0, "b": 1.0}
+    elif not has_limits(shape):
+        optional = {"mu": 0.0, "sigma": 1.0}
+    needed = tuple(optional) or ("min", "max")
     if shape.startswith("q_"):
         optional["q"] = 1
     values = {**optional, **arguments}
@@ -92,10 +99,19 @@ def make_distribution(shape: str, arguments: Mapping[str, object]) -> Distributi
     return distribution
 
 
+def has_limits(shape: str) -> bool:
+    """Whether a distribution has `min` and `max`; the others have defaults for their arguments."""
+    return not shape.endswith(("normal", "beta"))
+
+
 def _check(d: Distribution) -> None:
     kind = d.shape.removeprefix("q_")
     if d.q is not None and d.q <= 0:
         raise DefinitionError(f"q is {d.q}: it must be greater than 0")
+    if not (0 < d.a <= LARGEST and 0 < d.b <= LARGEST):
+        raise DefinitionError(
+            f"a is {d.a}, b is {d.b}: both must be greater than 0, at most {LARGEST:g}"
+        )
     if kind.endswith("normal"):
         if d.sigma < 0 or (kind == "log_normal" and d.sigma == 0):
             raise DefinitionError(f"sigma is {d.sigma}: it must be greater than 0")

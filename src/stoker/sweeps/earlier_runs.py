@@ -90,7 +90,7 @@ class EarlierRuns:
             return _LIVE
         if rerun is Rerun.ALL:
             return None
-        if key in self.done or (self._done_here and run.command.encode() in self._done_here):
+        if key in self.done or (self._done_here and run.own_command.encode() in self._done_here):
             return _DONE
         if rerun is Rerun.FAILED:
             return None if key in self.failed else _NEW

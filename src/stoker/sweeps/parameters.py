@@ -12,23 +12,27 @@ from stoker.sweeps.distributions import (
     ALIASES,
     SHAPES,
     Distribution,
+    has_limits,
     make_distribution,
 )
-from stoker.sweeps.functions import Result, Zipped
+from stoker.sweeps.functions import Result, Zipped, call
 from stoker.sweeps.inline import read_call
 from stoker.sweeps.space import Axis, Dimension, Draw, check_parameter
 from stoker.sweeps.tree import DefinitionError, Map, Seq, did_you_mean
 
-_KEYS = ("value", "values", "min", "max", "mu", "sigma", "q", "distribution", "probabilities")
+_NUMBERS = ("min", "max", "mu", "sigma", "q")
+_BETA = ("a", "b")
+_KEYS = ("value", "values", *_NUMBERS, "distribution", "probabilities")
 _KNOWN = (*_KEYS, "parameters", "when")
 _NAMED_VALUES = ("constant", "categorical", "categorical_w_probabilities")
 
 
 class Reader:
-    """Makes dimensions of entries. `notes` lists what was corrected."""
+    """Makes dimensions of entries. `notes` lists what was corrected, `groups` the nested parameters."""
 
     def __init__(self) -> None:
         self.notes: list[str] = []
+        self.groups: dict[str, None] = {}
 
     def block(self, tree: Map, prefix: str = "", when: str | None = None) -> list[Dimension]:
         """Return the dimensions of one block."""
@@ -57,8 +61,9 @@ class Reader:
             if not isinstance(own, str):
                 raise DefinitionError(f"when takes a condition like opt.name == 'sgd', not {own!r}")
             when = own if when is None else f"({when}) and ({own})"
+        is_beta = entry.get("distribution") in ("beta", "q_beta")
         for key in entry:
-            if key not in _KNOWN:
+            if key not in _KNOWN and not (is_beta and key in _BETA):
                 near = difflib.get_close_matches(key, _KNOWN, n=1)
                 hint = f"did you mean '{near[0]}'?" if near else "nested ones go under parameters:"
                 entry.fail(key, f"unknown key '{key}' of the parameter {name}: {hint}")
@@ -68,6 +73,7 @@ class Reader:
                 raise DefinitionError(
                     "nested parameters are a mapping, and have no values beside them"
                 )
+            self.groups[name] = None
             return list(self.block(nested, f"{name}.", when))
         return [self._described(name, entry, _condition(when))]
 
@@ -78,10 +84,11 @@ class Reader:
             entry.fail(
                 "distribution", f"no distribution {shape!r}: {did_you_mean(str(shape), known)}"
             )
-        numbers = {k: entry[k] for k in ("min", "max", "mu", "sigma", "q") if k in entry}
-        if sum([("value" in entry), ("values" in entry), bool(numbers)]) != 1:
+        numbers = {k: entry[k] for k in (*_NUMBERS, *_BETA) if k in entry}
+        has_defaults = shape is not None and not has_limits(shape) and shape not in _NAMED_VALUES
+        if sum([("value" in entry), ("values" in entry), bool(numbers) or has_defaults]) != 1:
             raise DefinitionError("it needs one of value, values, min and max, mu and sigma")
-        if numbers:
+        if numbers or has_defaults:
             if shape in _NAMED_VALUES:
                 raise DefinitionError(f"{shape} takes values, not {', '.join(numbers)}")
             distribution = make_distribution(shape or _usual_shape(numbers), numbers)
@@ -146,6 +153,20 @@ class Reader:
             twice = len(values) - len(kept)
             self.notes.append(f"{','.join(names)}: {twice} value{'s' * (twice > 1)} given twice")
         return kept, tuple(chances) if weights else None
+
+
+def list_values(dimension: Dimension) -> Dimension:
+    """Return an axis of the values of an int_uniform or q_uniform; other dimensions as they are."""
+    if not isinstance(dimension, Draw):
+        return dimension
+    d = dimension.distribution
+    if d.shape == "int_uniform":
+        values: Any = range(int(d.min), int(d.max) + 1)
+    elif d.shape == "q_uniform":
+        values = call("range", [d.min, d.max, d.q], {})
+    else:
+        return dimension
+    return Axis(dimension.names, values, when=dimension.when)
 
 
 def plain(tree: Any) -> Any:

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from stoker.core.wandb_params import WANDB_GROUPS
 from stoker.errors import UsageError
 from stoker.sweeps.cell import Cell
 from stoker.sweeps.count import check_size, count_runs
@@ -31,6 +32,12 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     dir: str
     params_json: str
     cells: dict[str, Cell]
+    is_shared: bool = False  # other runs have the same command: it passes no parameters
+
+    @property
+    def own_command(self) -> str:
+        """The command, with a comment if other runs have the same: in the foreground it names the run."""
+        return f"{self.command} # {self.id}" if self.is_shared else self.command
 
     @property
     def params(self) -> dict[str, Any]:
@@ -48,7 +55,10 @@ class Sweep:
         self.resources = definition.resources
         self._warm = definition.warm
         self.metric = definition.metric
+        groups = definition.wandb_groups
+        self.variables = {} if groups is None else {WANDB_GROUPS: ",".join(groups)}
         self.varied = definition.space.varied()
+        self.passes_parameters = bool(definition.template.fields or not definition.space.names)
         self._portable = portable
         self._base = base
         self.count, expansion = count_runs(definition.space)
@@ -88,6 +98,7 @@ class Sweep:
         identify, name = namer.identity, namer.folder
         write_params = namer.params
         place = self._placer()
+        is_shared = not self.passes_parameters
         for index, point in enumerate(Expansion(self._definition.space)):
             params = write_params(point)
             identity = identify(params)
@@ -102,6 +113,7 @@ class Sweep:
                 dir=folder,
                 params_json=params,
                 cells=point,
+                is_shared=is_shared,
             )
 
     def _placer(self) -> Callable[[str, dict[str, Cell]], str]:

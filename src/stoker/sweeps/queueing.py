@@ -70,7 +70,9 @@ def describe_runs(
         options["timeout_s"] = parse_duration(timeout)
     jobs = [NewJob(command="of a part")]
     try:
-        return msgspec.convert(build_submission(jobs, folder, options, environment), Submission)
+        message = build_submission(jobs, folder, options, environment)
+        message["env"] = {**message.get("env", {}), **sweep.variables}
+        return msgspec.convert(message, Submission)
     except msgspec.ValidationError as error:
         raise UsageError(f"a wrong option of the sweep: {error}") from None
 

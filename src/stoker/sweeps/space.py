@@ -19,9 +19,10 @@ Row = tuple[tuple[str, Cell], ...]
 SEED = "seed"
 BUILT_IN = frozenset(
     {"args", "args_json", "args_json_file", "args_no_boolean_flags", "args_no_hyphens", "dir"}
+    | {"args_append_hydra", "args_no_equals", "args_override_hydra"}
     | {"hydra", "id", "index", "params_json"}
 )
-_NAME = re.compile(r"[^\W\d][\w.@/-]*")
+_NAME = re.compile(r"(?:\+\+?|~)?[^\W\d][\w.@/-]*")  # Hydra's + and ~ in W&B files
 _KEPT_ROWS = 10_000
 
 

@@ -23,10 +23,7 @@ from stoker.sweeps.tree import DefinitionError, did_you_mean
 
 _TOKEN = re.compile(r"\$\{(?P<macro>[^{}]*)\}|\{\{|\}\}|\{(?P<field>[^{}]*)\}|[{}]")
 _FIELD = re.compile(r"(?P<name>[^\W\d][\w.@/-]*)(?P<raw>:raw)?")
-_WHOLE = frozenset(
-    {"args", "args_json", "args_json_file", "args_no_boolean_flags", "args_no_hyphens"}
-    | {"hydra", "params_json"}
-)
+_WHOLE = BUILT_IN - {"dir", "id", "index"}
 _SUGGESTED = ("args", "hydra", "params_json", "dir", "id", "index")
 _MACROS = _WHOLE - {"hydra", "params_json"}
 
@@ -66,8 +63,13 @@ class Template:
         if not text.strip():
             raise DefinitionError("the command is empty")
 
-    def check(self, always: Collection[str], sometimes: Collection[str]) -> None:
-        """Refuse placeholders that some runs do not have, and parameters that are never used."""
+    def check(
+        self, always: Collection[str], sometimes: Collection[str], *, may_pass_none: bool = False
+    ) -> None:
+        """Refuse placeholders that some runs do not have, and parameters that are never used.
+
+        With `may_pass_none`, a command that uses no parameter at all is right.
+        """
         used = {field.name for field in self.fields}
         names = [*always, *sometimes]
         for name in sorted(used - BUILT_IN):
@@ -87,6 +89,8 @@ class Template:
                     " for a brace write {{"
                 )
         unused = [name for name in names if name not in used]
+        if may_pass_none and len(unused) == len(names):
+            return
         if unused and not used & _WHOLE:
             raise DefinitionError(
                 f"the command never uses {', '.join(unused)}: add {{{unused[0]}}}, {{args}},"
@@ -192,6 +196,11 @@ def _argument(name: str, cell: Cell) -> str:
     return shlex.quote(f"--{name}={cell.text}")
 
 
+def _pairs(point: Point, prefix: str) -> Sequence[str]:
+    """Return `name=value` behind a prefix as shell words."""
+    return [shlex.quote(f"{prefix}{name}={cell.text}") for name, cell in point.items()]
+
+
 def _with_flags(point: Point) -> Sequence[str]:
     """Return W&B's arguments with booleans as flags: present or absent, without a value."""
     return [
@@ -203,8 +212,11 @@ def _with_flags(point: Point) -> Sequence[str]:
 
 _WORDS: dict[str, Callable[[Point], Sequence[str]]] = {
     "args": lambda point: [_argument(name, cell) for name, cell in point.items()],
-    "args_no_hyphens": lambda point: [
-        shlex.quote(f"{name}={cell.text}") for name, cell in point.items()
+    "args_no_hyphens": lambda point: _pairs(point, ""),
+    "args_append_hydra": lambda point: _pairs(point, "+"),
+    "args_override_hydra": lambda point: _pairs(point, "++"),
+    "args_no_equals": lambda point: [
+        word for name, cell in point.items() for word in (f"--{name}", cell.quoted)
     ],
     "args_no_boolean_flags": _with_flags,
     "hydra": lambda point: [

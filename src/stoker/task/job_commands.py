@@ -55,7 +55,7 @@ class JobCommands:
         log = None if job.log is None else os.fsdecode(job.log)
         if job.folder is not None:
             folder = env[VARIABLE] = os.fsdecode(job.folder)
-            make_run_folder(folder, job.params)
+            make_run_folder(folder, job.params, {})
             log = log or os.path.join(folder, LOG)
             self._record.jobs.note_log(attempt.job, log)
         trace = None if job.trace is None else os.fsdecode(job.trace)

@@ -203,10 +203,12 @@ def test_an_attempt_with_a_tree_runs_in_its_copy(tmp_path: Path) -> None:
     async def scenario(node: Node) -> None:
         start = StartAttempt("7.1", 0, 5, ["true"], None)
         copy = RunInCopy("7.1", str(tmp_path), "/run")
-        await node.order(DefineContext(0, {"A": "b"}, "/nowhere", "/bin/sh"), copy, start)
+        submitted = {"A": "b", "STOKER_WANDB_GROUPS": "opt"}
+        await node.order(DefineContext(0, submitted, "/nowhere", "/bin/sh"), copy, start)
         (line,) = node.supervisor.recv(1 << 16).splitlines()
         _, private, started = SUPERVISOR_ORDERS.decode(line)
-        env = {"A": "b", "PWD": str(tmp_path), "STOKER_RUN_DIR": "/run"}
+        own = {"STOKER_RUN_DIR": "/run", "WANDB_SWEEP_PARAM_PATH": "/run/wandb_params.yaml"}
+        env = {**submitted, "PWD": str(tmp_path), **own}
         assert private == DefineContext(-1, env, str(tmp_path), "/bin/sh")
         assert started == start._replace(context=-1)
 

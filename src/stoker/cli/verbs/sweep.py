@@ -199,6 +199,11 @@ def make_submission(args: Args, sweep: Sweep) -> Submission:
 
 
 def _print(sweep: Sweep, *, null: bool) -> int:
+    if not sweep.passes_parameters:
+        raise UsageError(
+            "the command passes no parameters, so all lines would be the same: add ${args} to it, or"
+            " leave --print out"
+        )
     if not null and any("\n" in run.command for run in sweep):
         raise UsageError("a command holds a newline: print with -0, and read with stoker run -0")
     end = "\0" if null else "\n"
@@ -221,7 +226,7 @@ def _dry_run(args: Args, sweep: Sweep) -> int:
         if number == _SHOWN:
             print(f"  … {todo - _SHOWN:,} more")
             break
-        print(f"  {one_line(os.fsencode(run.command), width=1000)}")
+        print(f"  {one_line(os.fsencode(run.own_command), width=1000)}")
     print(f"folders: {sweep.root}")
     print(f"time: {_estimate(history, todo, slots)}")
     return 0
