@@ -155,6 +155,7 @@ class Stoker:
         *words: str | bytes,
         stdin: int | IO[bytes] = subprocess.PIPE,
         env: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
     ) -> subprocess.Popen[bytes]:
         """Start `stoker WORDS`; its ends of the pipes are the test's."""
         process = subprocess.Popen(
@@ -163,7 +164,7 @@ class Stoker:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env={**self.env, **(env or {})},
-            cwd=self.work,
+            cwd=cwd or self.work,
         )
         self._started.append(process)
         return process

@@ -88,10 +88,10 @@ def test_a_run_has_its_folder_with_parameters_log_and_metrics(queue: Queue) -> N
     )
     assert [row["lr"] for row in table] == ["0.2", "0.1", "0.2", "0.1"]
     assert queue.ok("results", "demo", "--over", "seed", "--md") == (
-        "|  lr |               acc | runs | missing |\n"
-        "| --: | ----------------: | ---: | ------: |\n"
-        "| 0.1 | 3.5 ± 0.70711 (2) |    2 |       0 |\n"
-        "| 0.2 | 4.5 ± 0.70711 (2) |    2 |       0 |\n"
+        "|  lr |             acc | runs | missing |\n"
+        "| --: | --------------: | ---: | ------: |\n"
+        "| 0.1 | 3.50 ± 0.71 (2) |    2 |       0 |\n"
+        "| 0.2 | 4.50 ± 0.71 (2) |    2 |       0 |\n"
     )
     columns = "lr,seed,state,job,attempts,gpu_hours"
     first = queue.ok("results", "demo", "--columns", columns, "--json", "-n", "1")
@@ -134,7 +134,15 @@ def test_failures_are_shown_with_reason_and_last_line(queue: Queue) -> None:
 
     failed = json.loads(queue.ok("results", "f", "--failed", "--json"))
 
-    assert failed == [{"i": 3, "job": 2, "reason": "exit 3", "last line": "about to fail"}]
+    (run,) = failed
+    assert run.pop("run").startswith("i=3-")
+    assert run == {
+        "i": 3,
+        "state": "failed",
+        "job": 2,
+        "reason": "exit 3",
+        "last line": "about to fail",
+    }
 
 
 def test_a_dry_run_queues_nothing_and_knows_the_time_once_runs_have_ended(queue: Queue) -> None:
@@ -384,14 +392,27 @@ sys.exit({{seed}} == 2)' {{lr}}"""
 
     ended = queue("results", "half", "--over", "seed")
     assert [each.split() for each in ended.out.splitlines()[1:]] == [
-        ["1", "0.5", "±", "0.70711", "(2)", "3", "1"],
-        ["2", "0.5", "±", "0.70711", "(2)", "3", "1"],
+        ["1", "0.50", "±", "0.71", "(2)", "3", "1"],
+        ["2", "0.50", "±", "0.71", "(2)", "3", "1"],
     ]
     told = "stoker: 2 of 6 runs did not succeed (2 failed)"
     assert ended.err == f"{told}: no mean counts them; --failed tells why\n"
     assert queue("results", "half").err == f"{told}: --failed tells why\n"
     assert queue("results", "half", "--where", "state == 'done'").err == ""
     assert queue("results", "half", "--failed").err == ""
+
+    plotted = queue("plot", "half", "--y", "loss", "--save", "half.svg")
+    assert plotted.err == "stoker: left out: 2 failed (--all draws them too)\n"
+    assert plotted.out == f"saved {queue.work / 'half.svg'}\n"
+    assert queue("plot", "half", "--y", "loss", "--all", "--save", "half.svg").err == ""
+
+    there = queue.work / "there"
+    there.mkdir()
+    ended = queue.stoker.end(queue.stoker.start("results", "half", "--json", cwd=there))
+    states = [run["state"] for run in json.loads(ended.out)]
+    assert sorted(states) == ["done"] * 4 + ["failed"] * 2
+    root = queue.work / "results" / "half"
+    assert ended.err == f"stoker: results in {root}\n{told}: --failed tells why\n"
 
     queue.ok("daemon", "stop")
     ended = queue("results", "half", "--over", "seed")
@@ -406,7 +427,8 @@ def test_the_results_of_a_run_without_parameters_are_its_name_and_state(queue: Q
 
     assert lines[0] == ["run", "state"]
     assert lines[1][1] == "done"
-    assert lines[1][0].startswith("run-")
+    (run,) = json.loads(queue.ok("results", "bare", "--json"))
+    assert run == {"run": f"run-{lines[1][0]}", "state": "done"}
 
 
 def test_a_file_without_f_is_read_as_a_sweep_file(queue: Queue) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import TypeVar
@@ -134,6 +135,11 @@ class Client:
             after = page.next
             if after is None:
                 return
+
+    def sweep_folders(self, name: str) -> list[str]:
+        """Return the folders from which a sweep was submitted, the last one first."""
+        known = self._get("sweeps", list[wire.SweepInfo], limit=200)
+        return [os.fsdecode(wire.from_wire(each.cwd)) for each in known if each.name == name]
 
     def web(self, order: wire.WebOrder) -> wire.WebPlace | None:
         """Open the web page and return its address, or close it."""

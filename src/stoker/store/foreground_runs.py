@@ -127,6 +127,15 @@ def read_outcomes(home: str, key: Mapping[str, str]) -> list[RunOutcome]:
         return [RunOutcome(*row) for row in rows]
 
 
+def folders_of(home: str, name: str) -> list[str]:
+    """Return the folders from which runs with this name began, the newest run first."""
+    runs = os.path.join(home, "runs")
+    keys = [_key_of(os.path.join(runs, str(number))) for number in reversed(_numbers(runs))]
+    wanted = os.fsencode(name)
+    found = [key["cwd"] for key in keys if key.get("name") == wanted and "cwd" in key]
+    return [os.fsdecode(cwd) for cwd in dict.fromkeys(found)]
+
+
 def _find(home: str, key: Mapping[str, str]) -> str | None:
     wanted = {name: os.fsencode(value) for name, value in key.items()}
     runs = os.path.join(home, "runs")

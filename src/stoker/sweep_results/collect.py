@@ -25,13 +25,18 @@ _decode = msgspec.json.Decoder().decode
 _decode_lines = msgspec.json.Decoder().decode_lines
 _INFINITE = {"nan", "inf", "-inf"}
 _DEEPEST = 6
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _BOOKKEEPING = ("time",)
 
 
 class SweepManifest(msgspec.Struct, frozen=True, kw_only=True):
-    """The file sweep.json beside a sweep's runs: its name, command and metric."""
+    """The file sweep.json beside a sweep's runs: its name, command and metric.
+
+    `cwd` is the folder from which it was submitted.
+    """
 
     name: str
+    cwd: str | None = None
     command: str | None = None
     metric: str | None = None
     goal: str = "minimize"
@@ -67,6 +72,7 @@ def write_manifest(sweep: Sweep) -> None:
     metric = sweep.metric
     manifest = SweepManifest(
         name=sweep.name,
+        cwd=None if _SURROGATE.search(sweep.base) else sweep.base,  # JSON has only text
         command=sweep.command,
         metric=metric.name if metric else None,
         goal=metric.goal if metric else "minimize",

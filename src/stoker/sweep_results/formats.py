@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 from typing import Any
 
 from stoker.sweep_results.table import Stat, Table
@@ -20,16 +21,31 @@ _LATEX = str.maketrans(
 )
 
 
+_MOST_DECIMALS = 6
+
+
 def to_text(value: Any) -> str:
     """Write a cell for people, with five digits."""
     if value is None:
         return ""
     if isinstance(value, Stat):
-        spread = "" if value.std is None else f" ± {to_text(value.std)}"
-        return f"{to_text(value.mean)}{spread} ({value.n})"
+        mean, std = _round(value)
+        spread = "" if std is None else f" ± {std}"
+        return f"{mean}{spread} ({value.n})"
     if isinstance(value, float):
         return f"{value:.5g}"
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _round(value: Stat) -> tuple[str, str | None]:
+    """Write a mean with the digits that its deviation leaves certain: 0.3795 ± 0.0049."""
+    if value.std is None:
+        return to_text(value.mean), None
+    rounded = float(f"{value.std:.2g}")
+    decimals = max(0, 1 - math.floor(math.log10(rounded))) if rounded else _MOST_DECIMALS + 1
+    if decimals > _MOST_DECIMALS or abs(value.mean) >= 1e9 or rounded >= 1e9:
+        return to_text(value.mean), f"{value.std:.2g}"
+    return f"{value.mean:.{decimals}f}", f"{rounded:.{decimals}f}"
 
 
 def to_csv(table: Table) -> str:
@@ -100,7 +116,8 @@ def to_latex(table: Table) -> str:
 
 def _latex(value: Any) -> str:
     if isinstance(value, Stat) and value.std is not None:
-        return f"${to_text(value.mean)} \\pm {to_text(value.std)}$ ({value.n})"
+        mean, std = _round(value)
+        return f"${mean} \\pm {std}$ ({value.n})"
     return to_text(value).translate(_LATEX)
 
 

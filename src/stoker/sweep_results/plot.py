@@ -35,6 +35,8 @@ def draw(
             plotext.plot(curve.xs, curve.ys, marker="hd", color=colour)
         else:
             plotext.plot(curve.xs, curve.ys, marker=mark)
+        for bound in _bounds(curve):
+            plotext.scatter(curve.xs, bound, marker="·", color=colour if coloured else None)
         name = plotext.colorize("▞▞", colour) if coloured else mark
         lines.append(f"{name} {curve.label}")
     plotext.xlabel(x)
@@ -46,8 +48,16 @@ def draw(
     return "\n".join([drawing.rstrip("\n"), *(lines if legend else [])])
 
 
-def save(curves: Sequence[Curve], x: str, y: str, path: str) -> None:
-    """Save curves as an image; the suffix of the path gives the format."""
+def _bounds(curve: Curve) -> list[list[float]]:
+    """Return the lower and the upper bound of a curve of means; none for a curve of one run."""
+    if curve.deviations is None:
+        return []
+    pairs = list(zip(curve.ys, curve.deviations, strict=True))
+    return [[y - deviation for y, deviation in pairs], [y + deviation for y, deviation in pairs]]
+
+
+def save(curves: Sequence[Curve], x: str, y: str, path: str, title: str = "") -> None:
+    """Save curves as an image; the suffix of the path gives the format. Deviations are bands."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
@@ -58,9 +68,15 @@ def save(curves: Sequence[Curve], x: str, y: str, path: str) -> None:
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
     for curve in curves:
-        axes.plot(curve.xs, curve.ys, label=curve.label)
+        (line,) = axes.plot(curve.xs, curve.ys, label=curve.label)
+        if bounds := _bounds(curve):
+            lower, upper = bounds
+            axes.fill_between(
+                curve.xs, lower, upper, color=line.get_color(), alpha=0.2, linewidth=0
+            )
     axes.set_xlabel(x)
     axes.set_ylabel(y)
+    axes.set_title(title)
     if all(across.is_integer() for curve in curves for across in curve.xs):
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))  # steps are integers
     if len(curves) <= _MOST_LABELS:

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
 from stoker.errors import NotFoundError, StokerError, UsageError
-from stoker.sweep_results.collect import collect, find_root, read_manifest
 from stoker.sweep_results.run_record import RunRecord
 from stoker.sweep_results.table import (
     Table,
@@ -87,13 +86,15 @@ class Results(Sequence[RunRecord]):
             )
         return best
 
-    def agg(self, *metrics: str, over: str | Sequence[str]) -> list[dict[str, Any]]:
+    def agg(
+        self, *metrics: str, over: str | Sequence[str], failed: bool = False
+    ) -> list[dict[str, Any]]:
         """Return means over a parameter: a dictionary for each group, with a Stat for each metric.
 
-        Runs that did not succeed are left out; `missing` counts them.
+        Runs that did not succeed are left out, and `missing` counts them, unless `failed` is true.
         """
         names = [over] if isinstance(over, str) else list(over)
-        table = aggregate(self._records, names, metrics or None)
+        table = aggregate(self._records, names, metrics or None, failed=failed)
         return [dict(zip(table.columns, row, strict=True)) for row in table.rows]
 
     def table(self, columns: Sequence[str] | None = None) -> Table:
@@ -115,12 +116,15 @@ class Results(Sequence[RunRecord]):
 
 
 def results(name: str) -> Results:
-    """Return the runs of a sweep by its name (below `results/`) or by its folder."""
-    from stoker.sweep_results.run_facts import STATES_UNKNOWN, add_facts
+    """Return the runs of a sweep by its name or by its folder.
 
-    root = find_root(name)
-    manifest = read_manifest(root)
-    records = collect(root)
-    if not add_facts(records, manifest.name):
+    A name is looked for below `results/`, then in the queue: it may have been submitted from another folder.
+    """
+    from stoker.sweep_results.load import load_sweep
+    from stoker.sweep_results.run_facts import STATES_UNKNOWN
+
+    loaded = load_sweep(name)
+    if not loaded.has_states:
         warnings.warn(STATES_UNKNOWN, stacklevel=2)
-    return Results(records, manifest.goal if manifest.metric is not None else None)
+    manifest = loaded.manifest
+    return Results(loaded.records, manifest.goal if manifest.metric is not None else None)

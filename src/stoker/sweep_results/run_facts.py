@@ -22,19 +22,20 @@ if TYPE_CHECKING:
 STATES_UNKNOWN = "no daemon is running, so failed runs count too: stoker daemon start"
 
 
-def add_facts(records: Sequence[RunRecord], name: str) -> bool:
+def add_facts(records: Sequence[RunRecord], name: str, cwd: str) -> bool:
     """Add facts to runs from foreground sweeps and from the queue; the queue's facts win.
 
+    `name` and `cwd` are those of the submission.
     Returns False if there is a queue that cannot be asked, and runs about which nothing else is known.
     """
     known = {record.dir: record for record in records}
-    for each in read_outcomes(find_home(), record_key(os.getcwd(), name)):
+    for each in read_outcomes(find_home(), record_key(cwd, name)):
         record = known.get(os.path.dirname(os.fsdecode(each.log)))
         if record is not None:
             _put(record, _common(each.state, each.attempt, each.slots, each.reason, each.seconds))
     try:
         with Client(restart=False) as client:
-            for run in client.sweep(name, os.getcwd()):
+            for run in client.sweep(name, cwd):
                 record = known.get(os.fsdecode(from_wire(run.dir)))
                 if record is None:
                     continue

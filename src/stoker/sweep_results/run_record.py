@@ -38,8 +38,8 @@ class RunRecord(msgspec.Struct, kw_only=True):
         return self.state in _COUNTING
 
     def get(self, name: str) -> Any:
-        """Return the metric, parameter or fact of this name; None if there is none."""
+        """Return the metric, parameter or fact of this name; None if there is none. `run` is the id."""
         for source in (self.metrics, self.params, self.facts):
             if name in source:
                 return source[name]
-        return None
+        return self.id if name == "run" else None

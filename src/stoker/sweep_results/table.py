@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -14,6 +15,9 @@ from stoker.sweep_results.run_record import RunRecord
 from stoker.sweeps.cell import Cell
 from stoker.sweeps.conditions import Condition
 from stoker.sweeps.tree import DefinitionError, did_you_mean
+
+# What comes before the hash in a run's id.
+_HASH = re.compile(r"^.*-(?=(?:[0-9a-f]{8}|[0-9a-f]{16})$)", re.DOTALL)
 
 BAD_STATES = ("failed", "killed", "lost", "skipped")
 
@@ -59,7 +63,7 @@ def filter_records(records: Sequence[RunRecord], expression: str) -> list[RunRec
         condition = Condition(expression)
     except DefinitionError as error:
         raise UsageError(str(error)) from None
-    _check_names(records, condition.names)
+    check_names(records, condition.names)
     return [record for record in records if condition.holds(_point(record, condition.names))]
 
 
@@ -68,40 +72,48 @@ def sort_records(records: Sequence[RunRecord], keys: Sequence[str]) -> list[RunR
     found = list(records)
     for key in reversed(keys):
         name, falls = key.removeprefix("-"), key.startswith("-")
-        _check_names(records, {name})
+        check_names(records, {name})
         known = [record for record in found if _is_value(record.get(name))]
         known.sort(key=lambda record: _order(record.get(name)), reverse=falls)
         found = known + [record for record in found if not _is_value(record.get(name))]
     return found
 
 
-def make_table(records: Sequence[RunRecord], columns: Sequence[str] | None = None) -> Table:
-    """Make a table with a row for each run, by default of the varied parameters and the metrics.
+def sort_by_goal(records: Sequence[RunRecord], metric: str, goal: str) -> list[RunRecord]:
+    """Sort runs by their metric, the best first; those that do not count come last."""
+    if all(record.get(metric) is None for record in records):
+        return list(records)
+    ordered = sort_records(records, [f"-{metric}" if goal == "maximize" else metric])
+    return sorted(ordered, key=lambda record: not record.counts)
 
-    If there are none of these: of all parameters, else of each run's name and state. A table that lists a
-    run without success by default has a column of states too, so that a sorted table does not show such
-    a run as the best.
+
+def make_table(records: Sequence[RunRecord], columns: Sequence[str] | None = None) -> Table:
+    """Make a table with a row for each run: by default its id, the varied parameters, the metrics, its state.
+
+    If there are neither varied parameters nor metrics: all parameters.
     """
     if columns is None:
         columns = [*varied_params(records), *metric_names(records)]
         columns = columns or list(dict.fromkeys(name for r in records for name in r.params))
-        if not columns:
-            return Table(["run", "state"], [[record.id, record.state] for record in records])
-        if "state" not in columns and any(record.state in BAD_STATES for record in records):
-            columns = [*columns, "state"]
+        columns = list(dict.fromkeys(["run", *columns, "state"]))
     else:
-        _check_names(records, columns)
+        check_names(records, columns)
     return Table(list(columns), [[record.get(name) for name in columns] for record in records])
 
 
 def aggregate(
-    records: Sequence[RunRecord], over: Sequence[str], metrics: Sequence[str] | None = None
+    records: Sequence[RunRecord],
+    over: Sequence[str],
+    metrics: Sequence[str] | None = None,
+    *,
+    failed: bool = False,
 ) -> Table:
     """Make a row for each group of runs that differ only in `over`: mean ± std (n) of each metric.
 
-    `missing` counts the runs of a group that did not succeed or lack one of the metrics.
+    `missing` counts the runs of a group that did not succeed or lack one of the metrics. With `failed`, runs
+    that did not succeed count too.
     """
-    _check_names(records, over)
+    check_names(records, over)
     kept = [name for name in varied_params(records) if name not in over]
     metrics = [*(metrics or _numeric(records))]
     groups: dict[str, list[RunRecord]] = {}
@@ -110,12 +122,34 @@ def aggregate(
         groups.setdefault(_key(params), []).append(record)
     rows = []
     for group in groups.values():
-        good = [record for record in group if record.counts]
+        good = [record for record in group if record.counts or failed]
         stats = [_stat([record.get(name) for record in good]) for name in metrics]
         whole = sum(all(_is_number(r.get(name)) for name in metrics) for r in good)
         missing = len(group) - whole
         rows.append([*(group[0].params.get(name) for name in kept), *stats, len(group), missing])
     return Table([*kept, *metrics, "runs", "missing"], rows)
+
+
+def sort_means(table: Table, metric: str, goal: str) -> None:
+    """Sort the rows of a table of means by a metric, the best first."""
+    if metric not in table.columns:
+        return
+    place, sign = table.columns.index(metric), -1 if goal == "maximize" else 1
+
+    def order(row: list[Any]) -> tuple[bool, float]:
+        cell = row[place]
+        return (False, sign * cell.mean) if isinstance(cell, Stat) else (True, 0.0)
+
+    table.rows.sort(key=order)
+
+
+def shorten_ids(table: Table) -> Table:
+    """Return the table with the hash of each run instead of its whole id, which repeats the parameters."""
+    if "run" not in table.columns:
+        return table
+    place = table.columns.index("run")
+    rows = [[*row[:place], _HASH.sub("", str(row[place])), *row[place + 1 :]] for row in table.rows]
+    return Table(table.columns, rows)
 
 
 def describe_left_out(records: Sequence[RunRecord]) -> str | None:
@@ -139,8 +173,11 @@ def _stat(values: Sequence[Any]) -> Stat | None:
     return Stat(mean, std, n)
 
 
-def _check_names(records: Sequence[RunRecord], names: Collection[str]) -> None:
-    known = {name for r in records for source in (r.params, r.metrics, r.facts) for name in source}
+def check_names(records: Sequence[RunRecord], names: Collection[str]) -> None:
+    """Raise UsageError for a name that no run has."""
+    known = {"run", "state"} | {
+        name for r in records for source in (r.params, r.metrics, r.facts) for name in source
+    }
     for name in names:
         if records and name not in known:
             raise UsageError(f"no run has '{name}': {did_you_mean(name, sorted(known))}")

@@ -60,7 +60,7 @@ class Sweep:
         self.varied = definition.space.varied()
         self.passes_parameters = bool(definition.template.fields or not definition.space.names)
         self._portable = portable
-        self._base = base
+        self.base = base  # the folder of the submission
         self.count, expansion = count_runs(definition.space)
         self.notes = [*definition.notes, *self._remarks(expansion)]
         if not self.count:
@@ -82,7 +82,7 @@ class Sweep:
     @property
     def root(self) -> str:
         """The folder that contains the folders of all runs."""
-        path = os.path.join(self._base, self._definition.dir).replace("{name}", self.name)
+        path = os.path.join(self.base, self._definition.dir).replace("{name}", self.name)
         return os.path.dirname(path.partition("{")[0] + "x")
 
     def __len__(self) -> int:
@@ -118,7 +118,7 @@ class Sweep:
 
     def _placer(self) -> Callable[[str, dict[str, Cell]], str]:
         """Return the function that gives a run its folder."""
-        path = os.path.join(self._base, self._definition.dir)
+        path = os.path.join(self.base, self._definition.dir)
         texts = re.split(r"\{([^{}]*)\}", path)  # names at odd positions
         texts[1::2] = [f"\0{name}" for name in texts[1::2]]
         filled = "".join(texts).replace("\0name", self.name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import matplotlib.colors
 import matplotlib.image
@@ -58,6 +59,29 @@ def test_an_image_shows_every_curve_at_its_position(tmp_path: Path) -> None:
         assert len(rows) > 500
         left, right = rows[columns.argmin()], rows[columns.argmax()]
         assert (left < right) == falls
+
+
+def test_a_curve_of_means_has_a_band_and_a_title(tmp_path: Path) -> None:
+    mean = Curve("lr=0.1 (3)", [0.0, 1.0], [1.0, 1.0], [0.5, 0.5])
+    band = numpy.array(matplotlib.colors.to_rgb("tab:blue")) * 0.2 + 0.8
+
+    def read(curve: Curve, title: str) -> numpy.ndarray[Any, Any]:
+        path = tmp_path / "plot.png"
+        save([curve], "step", "loss", str(path), title)
+        return matplotlib.image.imread(path)[:, :, :3]
+
+    def frame_top(picture: numpy.ndarray[Any, Any]) -> int:
+        return int(numpy.flatnonzero((picture.max(axis=2) < 0.5).sum(axis=1) > 800)[0])
+
+    def size(picture: numpy.ndarray[Any, Any]) -> int:
+        return int((numpy.abs(picture - band).max(axis=2) < 0.02).sum())
+
+    with_band, without = read(mean, "demo"), read(mean._replace(deviations=None), "")
+    assert size(with_band) > 100_000
+    assert size(without) < 1000
+    assert frame_top(with_band) > frame_top(without) + 15  # the title is above
+    text = draw([mean], "step", "loss", width=40, height=14)
+    assert text.count("·") >= 2
 
 
 def test_an_unknown_image_format_is_refused(tmp_path: Path) -> None:

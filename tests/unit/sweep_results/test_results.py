@@ -12,7 +12,7 @@ import pytest
 import stoker
 from stoker.errors import NotFoundError, StokerError, UsageError
 from stoker.sweep_results.collect import collect
-from stoker.sweep_results.curves import read_curves
+from stoker.sweep_results.curves import read_curves, read_mean_curves
 from stoker.sweep_results.formats import to_csv, to_json, to_latex, to_markdown, to_text
 from stoker.sweep_results.results import Results
 from stoker.sweep_results.table import Stat, aggregate, make_table
@@ -95,8 +95,8 @@ def _stat(values: list[float]) -> tuple[Any, Any]:
 def test_only_varied_parameters_are_columns(sweep: Path) -> None:
     table = make_table(collect(str(sweep)))
 
-    assert table.columns == ["lr", "seed", "acc"]
-    assert table.rows[2] == [0.01, 2, None]
+    assert table.columns == ["run", "lr", "seed", "acc", "state"]
+    assert table.rows[2][1:] == [0.01, 2, None, None]
 
 
 def test_runs_are_filtered_and_sorted(sweep: Path) -> None:
@@ -115,10 +115,10 @@ def test_tables_in_every_format(sweep: Path) -> None:
     table = aggregate(collect(str(sweep)), ["seed"])
 
     assert to_markdown(table) == (
-        "|   lr |                acc | runs | missing |\n"
-        "| ---: | -----------------: | ---: | ------: |\n"
-        "| 0.01 | 0.71 ± 0.70711 (2) |    3 |       1 |\n"
-        "|  0.1 |        1.3 ± 1 (3) |    3 |       0 |\n"
+        "|   lr |             acc | runs | missing |\n"
+        "| ---: | --------------: | ---: | ------: |\n"
+        "| 0.01 | 0.71 ± 0.71 (2) |    3 |       1 |\n"
+        "|  0.1 |   1.3 ± 1.0 (3) |    3 |       0 |\n"
     )
     rows = list(csv.DictReader(io.StringIO(to_csv(table))))
     assert float(rows[1]["acc_mean"]) == pytest.approx(1.3)
@@ -128,7 +128,7 @@ def test_tables_in_every_format(sweep: Path) -> None:
         "std": pytest.approx(1),
         "n": 3,
     }
-    assert r"0.1 & $1.3 \pm 1$ (3) & 3 & 0 \\" in to_latex(table)
+    assert r"0.1 & $1.3 \pm 1.0$ (3) & 3 & 0 \\" in to_latex(table)
 
 
 def test_odd_values_are_harmless_in_any_format(tmp_path: Path) -> None:
@@ -138,7 +138,7 @@ def test_odd_values_are_harmless_in_any_format(tmp_path: Path) -> None:
 
     assert r"a\|b_&%" in to_markdown(table)
     assert r"a|b\_\&\%" in to_latex(table)
-    assert list(csv.reader(io.StringIO(to_csv(table))))[1][0] == 'a|b_&%\n,"'
+    assert list(csv.reader(io.StringIO(to_csv(table))))[1][1] == 'a|b_&%\n,"'
     assert json.loads(to_json(table))[0]["x"] == 'a|b_&%\n,"'
     assert to_text(None) == ""
 
@@ -204,6 +204,36 @@ def test_curves_are_read_step_by_step(sweep: Path) -> None:
     assert curves[0].ys == pytest.approx([0.01, 0.11, 0.21])
     with pytest.raises(NotFoundError, match="no run has reported loss over step"):
         read_curves(collect(str(sweep)), "step", "loss")
+
+
+def test_curves_of_means_count_what_all_runs_of_a_group_reported(sweep: Path) -> None:
+    records = collect(str(sweep))
+    mean, _other = read_mean_curves(records, "step", "acc", ["seed"])
+    runs = [each for each in read_curves(records, "step", "acc") if "lr=0.01" in each.label]
+
+    assert mean.label == f"lr=0.01 ({len(runs)})"
+    assert mean.xs == [0, 1, 2]
+    for place in range(3):
+        values = [run.ys[place] for run in runs]
+        assert mean.ys[place] == pytest.approx(statistics.mean(values))
+        assert mean.deviations is not None
+        assert mean.deviations[place] == pytest.approx(statistics.stdev(values))
+    with pytest.raises(UsageError, match="no run has 'sed'"):
+        read_mean_curves(records, "step", "acc", ["sed"])
+
+
+def test_steps_that_one_run_of_a_group_lacks_are_left_out(tmp_path: Path) -> None:
+    def report(*steps: int) -> list[dict[str, Any]]:
+        return [{"step": step, "m": 1.0} for step in steps]
+
+    make_run(tmp_path, "a", {"seed": 0}, report(1, 2, 3))
+    make_run(tmp_path, "b", {"seed": 1}, report(2, 3, 4))
+    (mean,) = read_mean_curves(collect(str(tmp_path)), "step", "m", ["seed"])
+    assert (mean.label, mean.xs) == ("all (2)", [2, 3])
+
+    make_run(tmp_path, "c", {"seed": 2}, report(9))
+    with pytest.raises(NotFoundError, match=r"all \(3\): these runs have no step in common"):
+        read_mean_curves(collect(str(tmp_path)), "step", "m", ["seed"])
 
 
 def test_a_missing_extra_is_named(sweep: Path, monkeypatch: pytest.MonkeyPatch) -> None:

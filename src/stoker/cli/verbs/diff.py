@@ -53,14 +53,15 @@ def _compare(one: dict[str, Any], other: dict[str, Any]) -> list[list[Any]]:
 
 
 def _find(text: str) -> RunRecord:
-    from stoker.sweep_results.collect import PARAMS, find_root, read_run
+    from stoker.sweep_results.collect import PARAMS, read_run
+    from stoker.sweep_results.load import locate
 
     if os.path.exists(os.path.join(text, PARAMS)):
         return read_run(os.path.abspath(text))
     sweep, _slash, own = text.partition("/")
     if not own:
         raise UsageError(f"'{text}' is not a run: write its folder, or NAME/ID")
-    root, name = find_root(sweep), glob.escape(own)
+    root, name = locate(sweep), glob.escape(own)
     found = {
         os.path.dirname(path)
         for pattern in (f"{name}*", f"*-{name}*")

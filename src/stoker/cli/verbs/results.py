@@ -12,12 +12,14 @@ from stoker.cli.messages import note
 from stoker.errors import UsageError
 
 if TYPE_CHECKING:
+    from stoker.sweep_results.collect import SweepManifest
     from stoker.sweep_results.run_record import RunRecord
     from stoker.sweep_results.table import Table
 
 SUMMARY = """\
-Show what came of a sweep's runs: the parameters that vary, and the metrics reported last. The sweep is
-looked for in results/NAME; a folder will do as well."""
+Show what came of a sweep's runs: the parameters that vary, the metrics reported last, and the state.
+With a metric in the sweep file, the best runs come first. The sweep is looked for in results/NAME, then
+where it was submitted last; a folder will do as well."""
 EXAMPLES = """\
   stoker results pacgan                        everything
   stoker results pacgan --sort -val_acc -n 10  the ten highest
@@ -37,6 +39,7 @@ ARGUMENTS = (
     arg("-n", "--limit", type=int, metavar="N", help="the first N alone"),
     arg("--where", metavar="CONDITION", help='only those for which it holds: "lr < 0.01"'),
     arg("--over", metavar="NAMES", help="means over these parameters, comma between"),
+    arg("--all", action="store_true", help="with --over: count also runs that did not succeed"),
     arg("--columns", metavar="NAMES", help="these columns, comma between"),
     arg("--failed", action="store_true", help="what did not succeed, and why"),
     *(
@@ -48,34 +51,49 @@ ARGUMENTS = (
 
 def run(args: Args) -> int:
     """Print the table."""
-    from stoker.sweep_results.collect import collect, find_root, read_manifest
-    from stoker.sweep_results.run_facts import STATES_UNKNOWN, add_facts
-    from stoker.sweep_results.table import aggregate, filter_records, make_table, sort_records
+    from stoker.sweep_results.load import load_sweep
+    from stoker.sweep_results.run_facts import STATES_UNKNOWN
 
-    root = find_root(args.name)
-    records = collect(root)
-    if not add_facts(records, read_manifest(root).name):
+    if args.limit is not None and args.limit < 0:
+        raise UsageError(f"-n {args.limit}: write 0 or more")
+    loaded = load_sweep(args.name)
+    records = loaded.records
+    if not loaded.root.startswith(os.path.join(os.getcwd(), "")):
+        note(f"results in {loaded.root}")
+    if not loaded.has_states:
         note(STATES_UNKNOWN)
     for record in records:
         if record.problem is not None:
             note(f"{record.id}: {record.problem}")
-    if args.where is not None:
-        records = filter_records(records, args.where)
-    if args.sort is not None:
-        records = sort_records(records, _names(args.sort))
-    if args.limit is not None and args.limit < 0:
-        raise UsageError(f"-n {args.limit}: write 0 or more")
-    if args.failed:
-        table = _failures(records)
-    elif args.over is not None:
-        table = aggregate(records, _names(args.over), _names(args.columns) or None)
-    else:
-        table = make_table(records, _names(args.columns) or None)
+    records, table = _tabulate(args, records, loaded.manifest)
     del table.rows[len(table.rows) if args.limit is None else args.limit :]
     _show(args, table)
     if not args.failed:
-        _note_failures(records, has_means=args.over is not None)
+        _note_failures(records, has_means=args.over is not None and not args.all)
     return 0
+
+
+def _tabulate(
+    args: Args, records: list[RunRecord], manifest: SweepManifest
+) -> tuple[list[RunRecord], Table]:
+    """Return the selected runs and their table, sorted as asked for or by the sweep's goal."""
+    from stoker.sweep_results import table
+
+    if args.where is not None:
+        records = table.filter_records(records, args.where)
+    if args.sort is not None:
+        records = table.sort_records(records, _names(args.sort))
+    elif manifest.metric is not None:
+        records = table.sort_by_goal(records, manifest.metric, manifest.goal)
+    columns = _names(args.columns) or None
+    if args.failed:
+        return records, _failures(records)
+    if args.over is None:
+        return records, table.make_table(records, columns)
+    means = table.aggregate(records, _names(args.over), columns, failed=args.all)
+    if args.sort is None and manifest.metric is not None:
+        table.sort_means(means, manifest.metric, manifest.goal)
+    return records, means
 
 
 def _note_failures(records: Sequence[RunRecord], *, has_means: bool) -> None:
@@ -100,8 +118,9 @@ def _failures(records: Sequence[RunRecord]) -> Table:
         if isinstance(reason, str):
             reason = reason.removesuffix(f": {last}")  # once is enough
         params = [record.params.get(name) for name in varied]
-        rows.append([*params, record.facts.get("job"), reason, last])
-    return Table([*varied, "job", "reason", "last line"], rows)
+        job = record.facts.get("job")
+        rows.append([record.id, *params, record.state, job, reason, last])
+    return Table(["run", *varied, "state", "job", "reason", "last line"], rows)
 
 
 def _last_line(folder: str) -> str | None:
@@ -137,7 +156,9 @@ def _show(args: Args, table: Table) -> None:
         sys.stderr.write("no run failed\n" if args.failed else "no run matches\n")
         return
     from stoker.cli.tables import Column, print_table
+    from stoker.sweep_results.table import shorten_ids
 
+    table = shorten_ids(table)
     numbers = [formats.is_number_column(table, index) for index in range(len(table.columns))]
     columns = [Column(name, right=r) for name, r in zip(table.columns, numbers, strict=True)]
     print_table(columns, [[formats.to_text(value) for value in row] for row in table.rows])
