@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -33,7 +34,7 @@ class Task:
         return {}
 
     def main(self) -> Any:
-        """Do the work. A returned dictionary is reported as metrics."""
+        """Do the work. A returned dictionary is reported as metrics, a number as the metric `value`."""
         raise NotImplementedError(f"{type(self).__qualname__} has no main(self)")
 
 
@@ -60,5 +61,20 @@ def run_task(task: Task) -> None:
 
 
 def _report(value: Any) -> None:
+    """Report what was returned: a dictionary as metrics, a number or text as the metric `value`."""
     if isinstance(value, Mapping):
         report(**value)
+        return
+    if value is None:
+        return
+    try:
+        report(value=value)
+    except (
+        TypeError,
+        ValueError,
+        RuntimeError,
+    ):  # the latter from arrays and tensors of several numbers
+        sys.stderr.write(
+            f"stoker: the returned {type(value).__name__} is not a metric: return a number or a"
+            " dictionary\n"
+        )
