@@ -94,7 +94,7 @@ def test_asha_judges_a_run_once_at_each_rung() -> None:
 
 
 def test_every_rung_counts_when_many_reports_come_at_once() -> None:
-    stopping = _stopping(StopRule(kind="asha", min_iter=1, eta=2), [0.01] * 9, [9.0, 0.001, 0.001])
+    stopping = _stopping(StopRule(kind="asha", min_iter=1, eta=2), [0.01] * 9, [9.0, 0.1, 0.1])
 
     assert stopping.judge("0") is None
     assert "at iteration 1 (0.01)" in (stopping.judge("1") or "")
