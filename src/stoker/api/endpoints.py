@@ -27,9 +27,11 @@ from stoker.service.move import move
 from stoker.service.nodes import change_nodes, read_nodes
 from stoker.service.pause import pause, resume
 from stoker.service.preempt import preempt
+from stoker.service.prune import prune
 from stoker.service.reserve import end_reservation, read_reservations, reserve
 from stoker.service.retry import retry
 from stoker.service.rm import rm
+from stoker.service.search import search
 from stoker.service.set import set_
 from stoker.service.show import show
 from stoker.service.start import start
@@ -93,6 +95,8 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     wait.ENDPOINT,
     _get("/v1/sweep", sweep.sweep, wire.SweepPage, wire.SweepQuery),
     _post("/v1/sweep", sweep.queue, wire.SweepOrder, wire.SweepAdded, status=201),
+    _post("/v1/search", search, wire.SearchOrder, wire.SearchBegun, status=201),
+    _post("/v1/prune", prune, wire.Prune),
     _get("/v1/sweeps", sweep.sweeps, list[wire.SweepInfo], wire.SweepsQuery),
     _post("/v1/plan", sweep.plan, wire.SweepDraft, wire.SweepPlan),
     _get("/v1/results", sweep.results, wire.SweepResults, wire.ResultsQuery, **_TASK),

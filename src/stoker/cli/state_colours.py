@@ -19,6 +19,7 @@ STYLES = {
     State.LOST: "bold yellow on red",
     State.SKIPPED: "red",
     State.PREEMPTED: "yellow",
+    State.PRUNED: "cyan",
 }
 
 MARKED = "bold magenta"  # a running job that wastes its GPU
@@ -26,6 +27,7 @@ MARKED = "bold magenta"  # a running job that wastes its GPU
 # The order of counts, from past to future.
 ORDER = (
     State.DONE,
+    State.PRUNED,
     State.FAILED,
     State.KILLED,
     State.LOST,

@@ -118,9 +118,13 @@ class Client:
             if after is None:
                 return
 
-    def sweep(self, name: str, cwd: str, *, params: bool = False) -> Iterator[wire.SweepRun]:
-        """Yield the runs of a sweep that was submitted from the folder `cwd`, the oldest first."""
-        after: int | None = None
+    def sweep(
+        self, name: str, cwd: str, *, params: bool = False, after: int | None = None
+    ) -> Iterator[wire.SweepRun]:
+        """Yield the runs of a sweep that was submitted from the folder `cwd`, the oldest first.
+
+        With `after` only those of later jobs.
+        """
         while True:
             page = self._get(
                 "sweep",
@@ -140,6 +144,14 @@ class Client:
         """Return the folders from which a sweep was submitted, the last one first."""
         known = self._get("sweeps", list[wire.SweepInfo], limit=200)
         return [os.fsdecode(wire.from_wire(each.cwd)) for each in known if each.name == name]
+
+    def search(self, order: wire.SearchOrder) -> wire.SearchBegun:
+        """Let the daemon steer a sweep while it runs; the order is on disk when this returns."""
+        return self._post("search", order, wire.SearchBegun)
+
+    def prune(self, order: wire.Prune) -> wire.Changed:
+        """Stop runs of a sweep early."""
+        return self._post("prune", order, wire.Changed)
 
     def web(self, order: wire.WebOrder) -> wire.WebPlace | None:
         """Open the web page and return its address, or close it."""

@@ -89,6 +89,7 @@ class Ending(str, enum.Enum):
     DIVERGED = "diverged"
     STALLED = "stalled"
     IDLE = "idle"
+    PRUNE = "prune"  # the job is over: its sweep needs it no more
 
     @property
     def is_preemption(self) -> bool:
@@ -105,6 +106,13 @@ class Ending(str, enum.Enum):
     def may_retry(self) -> bool:
         """Whether the retries of the job count, as after a failure."""
         return self is Ending.OVERDUE or self.failure is not None
+
+    @property
+    def event(self) -> Event:
+        """What happens to the job when the attempt has ended."""
+        if self is Ending.PRUNE:
+            return Event.PRUNE
+        return Event.PREEMPT if self.is_preemption else Event.KILL
 
 
 class Attempt(msgspec.Struct, frozen=True):

@@ -9,7 +9,7 @@
 
 A running job can also be suspended (suspend, to suspended) and restored (restore, to running). A waiting
 job whose last attempt was given up with its node has that attempt again (revive, to starting) if the node
-returns first.
+returns first. A sweep stops runs early: they are pruned if they have begun (prune), or have not (discard).
 
 An end may be reported before the start, so every end also leads out of `starting`. A job that is done
 runs again (rerun, to waiting) only when a user asks. No job stays `preempted`: it is `waiting` again
@@ -38,6 +38,7 @@ class State(str, enum.Enum):
     LOST = "lost"
     SKIPPED = "skipped"
     PREEMPTED = "preempted"
+    PRUNED = "pruned"
 
 
 MEANING = {
@@ -55,6 +56,7 @@ MEANING = {
     State.LOST: "has ended, but its exit status is unknown",
     State.SKIPPED: "never began, because a job it needs did not succeed",
     State.PREEMPTED: "made room for another job, and waits again (of attempts only)",
+    State.PRUNED: "was stopped early by its sweep: others are better, or the target is reached",
 }
 
 
@@ -69,8 +71,10 @@ class Event(enum.Enum):
     KILL = "kill"
     LOSE = "lose"
     PREEMPT = "preempt"
+    PRUNE = "prune"
     RETRY = "retry"
     CANCEL = "cancel"
+    DISCARD = "discard"
     RERUN = "rerun"
     HOLD = "hold"
     BLOCK = "block"
@@ -85,7 +89,7 @@ class Event(enum.Enum):
 
 
 _LIVE = (State.STARTING, State.RUNNING, State.PAUSED, State.SUSPENDED)
-_UNDONE = (State.FAILED, State.KILLED, State.LOST, State.SKIPPED)
+_UNDONE = (State.FAILED, State.KILLED, State.LOST, State.SKIPPED, State.PRUNED)
 _PENDING = (State.WAITING, State.HELD, State.BLOCKED, State.DELAYED)
 
 
@@ -103,8 +107,10 @@ TABLE: dict[Event, tuple[tuple[State, ...], State]] = {
     Event.KILL: (_LIVE, State.KILLED),
     Event.LOSE: (_LIVE, State.LOST),
     Event.PREEMPT: (_LIVE, State.PREEMPTED),
+    Event.PRUNE: (_LIVE, State.PRUNED),
     Event.RETRY: ((*_UNDONE, State.PREEMPTED), State.WAITING),
     Event.CANCEL: (_PENDING, State.KILLED),
+    Event.DISCARD: (_PENDING, State.PRUNED),
     Event.RERUN: ((State.DONE,), State.WAITING),
     Event.HOLD: (_others(State.HELD), State.HELD),
     Event.BLOCK: (_others(State.BLOCKED), State.BLOCKED),

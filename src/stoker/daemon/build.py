@@ -126,6 +126,7 @@ class Daemon:
                 asyncio.ensure_future(review_for_ever(self.context)),
             ]
             await self._page.reopen()
+            self.context.searches.start()
             on_ready()
             preloading = asyncio.ensure_future(preload())
             wanted: set[asyncio.Future[Any]] = {
@@ -138,6 +139,7 @@ class Daemon:
             if self.context.stopping in done and self.context.stopping.result():
                 await self._kill_everything()
             reach("daemon-stopping")
+            await self.context.searches.stop()
             self.context.events.close()
             await self._page.leave()
             for task in (*tasks, server, preloading):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from stoker.core.job import Attempt
+from stoker.core.job import Attempt, Ending
 from stoker.core.lifecycle import State
 from stoker.core.node import split_label
 from stoker.core.slot import Slot
@@ -116,7 +116,8 @@ def _end_request(facts: Facts) -> EndRequest | None:
     if facts.being_ended is None:
         return None
     grace_s = facts.request.options.grace_s if facts.grace_s is None else facts.grace_s
-    return EndRequest(*facts.being_ended, grace_s, is_sent=True)
+    ending, reason = facts.being_ended
+    return EndRequest(ending, reason, grace_s, is_sent=ending is not Ending.PRUNE)
 
 
 def _entry(facts: Facts) -> QueueEntry:

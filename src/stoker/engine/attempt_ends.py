@@ -100,7 +100,7 @@ class AttemptEnds(msgspec.Struct, kw_only=True, eq=False):
         ):
             self.revoke(running)
         else:
-            self.end(running, Outcome(event=Event.KILL, reason=request.reason))
+            self.end(running, Outcome(event=request.ending.event, reason=request.reason))
 
     def revoke(self, running: RunningAttempt) -> None:
         """Record that an attempt never started, and requeue its job."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from stoker.core.job import Outcome, judge
+from stoker.core.job import Ending, Outcome, judge
 from stoker.core.lifecycle import Event
 from stoker.engine.attempt_ends import AttemptEnds
 from stoker.engine.events import EngineListener
@@ -77,7 +77,7 @@ class AttemptReports(msgspec.Struct, kw_only=True, eq=False):
         running.begun = report.at_s
         timeout_s = self.termination.limit_of(running)
         if running.end_request is not None:
-            self.termination.terminate(running, now)
+            self.termination.go_on_ending(running, now, is_new=is_new)
         elif timeout_s is not None:
             running.deadline = report.at_s + timeout_s + running.paused_s
             self.slot_table.deadlines.note(running)
@@ -171,6 +171,8 @@ def _judge_end(running: RunningAttempt, report: Ended) -> Outcome:
     the kill. Killed leftovers of a job that had ended by itself do not change its outcome.
     """
     request = running.end_request
+    if request is not None and request.ending is Ending.PRUNE:
+        return Outcome(event=Event.PRUNE, status=report.status, reason=request.reason)
     if request is None or report.leftovers:
         return judge(report.status)
     if request.ending.is_preemption:

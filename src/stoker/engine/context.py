@@ -22,6 +22,7 @@ from stoker.engine.hooks import Hooks
 from stoker.engine.nodes import Nodes
 from stoker.engine.queue_ranks import QueueRanks
 from stoker.engine.running_attempt import RunningAttempt
+from stoker.engine.searches import Searches
 from stoker.engine.user_reservations import UserReservations
 from stoker.engine.waste_monitor import WasteMonitor
 from stoker.engine.worker_process import WorkerProcesses
@@ -66,6 +67,7 @@ class QueueContext(msgspec.Struct, kw_only=True, eq=False):
     slots_changed: Callable[[], None]
     no_gpu_reason: str | None = None
     worker_tasks: WorkerProcesses
+    searches: Searches
     stopping: asyncio.Future[bool]  # done when the daemon is to stop; True kills all jobs
     page: PageSwitch | None = None
     nodes: Nodes | None = None  # of a cluster

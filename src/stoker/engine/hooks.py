@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Mapping
 
 from stoker.core.job import Outcome
-from stoker.core.lifecycle import State
+from stoker.core.lifecycle import Event, State
 from stoker.core.waste import Mark
 from stoker.engine.config import Config
 from stoker.engine.running_attempt import RunningAttempt
@@ -31,7 +31,8 @@ class Hooks:
 
     def on_end(self, running: RunningAttempt, outcome: Outcome) -> None:
         """Run the hooks of a job that has ended."""
-        names = ["on_finish"] if outcome.is_success else ["on_finish", "on_fail"]
+        is_failure = not outcome.is_success and outcome.event is not Event.PRUNE
+        names = ["on_finish", "on_fail"] if is_failure else ["on_finish"]
         facts = _facts(running, outcome.state, outcome.reason or "")
         for name in names:
             self._run_hook(name, facts)

@@ -6,6 +6,7 @@ server. The submission's environment marks such runs: `STOKER_WANDB_GROUPS` name
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Mapping
 
@@ -15,6 +16,7 @@ LOG = "log.txt"
 PARAMS = "params.json"
 WANDB_PARAMS = "wandb_params.yaml"
 VARIABLE = "STOKER_RUN_DIR"
+STOP = ".stop"  # stoker.report sees it
 
 _WANDB_VARIABLE = "WANDB_SWEEP_PARAM_PATH"
 
@@ -24,8 +26,13 @@ _ENTER_WANDB = f'export {_WANDB_VARIABLE}="$1/{WANDB_PARAMS}"; {_ENTER}'
 
 
 def make_run_folder(folder: str, params: str | None, env: Mapping[str, str]) -> None:
-    """Make the folder, and write the parameters atomically; `env` is the environment of the run's job."""
+    """Make the folder, and write the parameters atomically; `env` is the environment of the run's job.
+
+    A request to stop was for an earlier attempt.
+    """
     os.makedirs(folder, exist_ok=True)
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(os.path.join(folder, STOP))
     if params is None:
         return
     _write_once(os.path.join(folder, PARAMS), lambda: f"{params}\n")

@@ -26,6 +26,7 @@ class Tally(msgspec.Struct):
     failed: int = 0
     killed: int = 0
     lost: int = 0
+    pruned: int = 0
 
     def add(self, event: Event) -> None:
         """Count one final end."""
@@ -36,6 +37,8 @@ class Tally(msgspec.Struct):
                 self.killed += 1
             case Event.LOSE:
                 self.lost += 1
+            case Event.PRUNE:
+                self.pruned += 1
             case _:
                 self.failed += 1
 

@@ -68,6 +68,29 @@ class Termination:
         if running.end_request is None:
             self._end(running, ending, reason)
 
+    def prune(self, running: RunningAttempt, reason: str, grace_s: float) -> None:
+        """End an attempt early. It has a time to end by itself, and then gets its stop signal."""
+        if running.end_request is None:
+            running.end_request = EndRequest(Ending.PRUNE, reason, grace_s)
+            self.go_on_ending(running, self._clock(), is_new=running.pid is None)
+            if running.pid is None:
+                self._pending.append(lambda: self._executor.revoke(running.key))
+
+    def go_on_ending(self, running: RunningAttempt, now: float, *, is_new: bool) -> None:
+        """End an attempt as was decided; `is_new` if it has not begun its work."""
+        request = running.end_request
+        assert request is not None
+        if (
+            request.ending is Ending.PRUNE
+            and not request.is_sent
+            and not is_new
+            and request.grace_s
+        ):
+            running.deadline = now + request.grace_s
+            self._deadlines.note(running)
+        else:
+            self.terminate(running, now)
+
     def pause(self, running: RunningAttempt) -> None:
         """Stop the processes of an attempt. Its time limit is extended by the pause."""
         phase = running.phase
@@ -129,6 +152,8 @@ class Termination:
             ending = Ending.PREEMPT if request.options.requeue else Ending.OVERDUE
             self._record(running.attempt.job, ending, reason)
             self._end(running, ending, reason)
+        elif running.ending is Ending.PRUNE and not running.end_request.is_sent:
+            self.terminate(running, now)
         else:
             running.deadline = None
             self._pending.append(lambda: self._executor.kill(running.key))
@@ -136,7 +161,12 @@ class Termination:
     def terminate(self, running: RunningAttempt, now: float) -> None:
         """Send the stop signal to an attempt with an end request. Its grace period begins."""
         assert running.end_request is not None
-        request = running.end_request = msgspec.structs.replace(running.end_request, is_sent=True)
+        request = running.end_request
+        # The grace of an early end comes before the signal.
+        grace_s = running.entry.request.options.grace_s
+        grace_s = grace_s if request.ending is Ending.PRUNE else request.grace_s
+        request = msgspec.structs.replace(request, grace_s=grace_s, is_sent=True)
+        running.end_request = request
         running.deadline = now + request.grace_s
         if running.is_suspended:
             # Its CUDA calls block, so it cannot end by itself: SIGKILL also frees its host memory.

@@ -7,7 +7,7 @@ import contextlib
 import os
 import shutil
 
-from stoker.core.lifecycle import State
+from stoker.core.lifecycle import State, is_final
 from stoker.engine.context import QueueContext
 from stoker.engine.framework_settings import jax_cache, remove_unused_programs
 from stoker.engine.trusted_time import TrustedTime
@@ -50,7 +50,7 @@ async def prune(context: QueueContext, clock: TrustedTime | None = None) -> None
     undone = 0
     while rows := _oldest(context, oldest_us):
         forget(context, rows)
-        undone += sum(state is not State.DONE for _job, state in rows)
+        undone += sum(state not in (State.DONE, State.PRUNED) for _job, state in rows)
         await asyncio.sleep(_PAUSE_S)
     if undone:
         context.publisher.on_notice(
@@ -66,7 +66,7 @@ async def prune(context: QueueContext, clock: TrustedTime | None = None) -> None
         await asyncio.to_thread(remove_unused_programs, programs)
 
 
-_ENDED = (State.DONE, State.FAILED, State.KILLED, State.LOST, State.SKIPPED)
+_ENDED = tuple(state for state in State if is_final(state))
 
 
 def _oldest(context: QueueContext, oldest_us: float) -> list[tuple[int, State]]:

@@ -34,8 +34,13 @@ def end_attempt(
 
 
 async def kill(context: QueueContext, order: Kill) -> Changed:
-    """End running jobs (stop signal, grace time, KILL) and cancel waiting jobs."""
+    """End running jobs (stop signal, grace time, KILL) and cancel waiting jobs.
+
+    Sweeps that would add runs to a project, or with --all any sweep, add no more.
+    """
     found = find(context, order)
+    if order.ids is None and not order.states:
+        context.searches.close(order.project)
     named = order.ids is not None
     ended: list[int] = []
     refused: list[Refusal] = []

@@ -34,6 +34,7 @@ from stoker.engine.queue_ranks import QueueRanks
 from stoker.engine.retry_policy import JobPlaces
 from stoker.engine.run_progress import EngineRules
 from stoker.engine.running_attempt import RunningAttempt
+from stoker.engine.searches import Searches
 from stoker.engine.sharing import Sharing
 from stoker.engine.sharing_forecast import Forecast
 from stoker.engine.slot_state import DRAINED, REMOVED
@@ -249,6 +250,7 @@ def assemble(
         slots_changed=slots_changed,
         no_gpu_reason=no_gpu_reason,
         worker_tasks=WorkerProcesses(sources.home),
+        searches=Searches(sources.home, sources.database, publisher.on_notice, queue.events.touch),
         stopping=asyncio.get_running_loop().create_future(),
     )
     suspensions = engine.suspensions

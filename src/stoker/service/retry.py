@@ -21,12 +21,15 @@ Found = tuple[int, State]
 
 
 async def retry(context: QueueContext, order: Retry) -> Changed:
-    """Queue ended jobs again, in their old position; without ids only those that did not succeed."""
+    """Queue ended jobs again, in their old position.
+
+    Without ids only those that did not succeed, without those that their sweep has stopped early.
+    """
     found = find(context, order)
     if order.ids is None:
         meant = [state for state in order.states or State if is_final(state)]
         if not order.states:
-            meant.remove(State.DONE)
+            meant = [state for state in meant if state not in (State.DONE, State.PRUNED)]
         found = [(job, state) for job, state in found if state in meant]
     if order.reason is not None:
         wanted = order.reason.lower()

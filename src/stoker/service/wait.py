@@ -10,7 +10,7 @@ from stoker.core.lifecycle import State, is_final
 from stoker.engine.context import QueueContext
 from stoker.errors import UsageError
 from stoker.service.job_selection import check_project, count, spans
-from stoker.store.job_queries import count_ended, count_newer, newest_id
+from stoker.store.job_queries import count_ended, count_newer, count_newer_trials, newest_id
 from stoker.wire import Progress, Selection, WaitFor
 
 _PAUSE_US = 60_000_000
@@ -36,6 +36,8 @@ def progress(context: QueueContext, selection: Selection) -> Progress:
     counts = count(context, selection) if named else context.jobs.tally()
     _join_starting(counts)
     left = _left(counts)
+    if not left and selection.ids is None and context.searches.has_open(selection.project):
+        left = 1  # a sweep that will add runs
     is_over = named and not left and sum(counts.values()) <= _MANY
     return Progress(
         counts=counts, left=left, took_s=_took_s(spans(context, selection)) if is_over else None
@@ -60,9 +62,12 @@ def _unfinished(context: QueueContext, wanted: WaitFor) -> Progress:
     )
     since_us = int(wanted.since * 1e6)
     counts.update(count_ended(context.database, since_us, wanted.last))
+    # The runs that a sweep adds by the results so far belong to the sweep that was there.
+    counts.update(count_newer_trials(context.database, wanted.last))
     found = {state: number for state, number in counts.items() if number > 0}
     _join_starting(found)
-    return Progress(counts=found, left=_left(found), since=wanted.since, last=wanted.last)
+    left = _left(found) or int(context.searches.has_open(None))
+    return Progress(counts=found, left=left, since=wanted.since, last=wanted.last)
 
 
 def _join_starting(counts: dict[State, int]) -> None:

@@ -11,12 +11,14 @@ import msgspec
 from stoker.core.job import JobClass
 from stoker.core.lifecycle import State
 from stoker.store.database import Database, open_read_only
-from stoker.store.jobs import CLASS_COLUMNS
+from stoker.store.jobs import CLASS_COLUMNS, FINAL_STATES
 
 # Jobs in these states always have a reason, so the index of reasons finds them.
 RARE_STATES = frozenset(
     {State.HELD, State.BLOCKED, State.DELAYED, State.SKIPPED, State.FAILED, State.LOST}
+    | {State.PRUNED}
 )
+TRIAL = "trial-"  # how the request ids begin that add runs of adaptive sweeps
 _STATES = {state.value: state for state in State}
 _MATCHING = (
     "SELECT state, count(*) FROM job JOIN class ON class.id = job.class"
@@ -166,12 +168,23 @@ def count_newer(database: Database, job: int) -> dict[State, int]:
     )
 
 
+def count_newer_trials(database: Database, job: int) -> dict[State, int]:
+    """Count the runs that adaptive sweeps added after this job, by state."""
+    return _by_state(
+        database.execute(
+            "SELECT state, count(*) FROM job JOIN submission ON submission.id = job.submission"  # noqa: S608 - ours
+            f" WHERE job.id > ? AND request_id GLOB '{TRIAL}*' GROUP BY state",
+            (job,),
+        )
+    )
+
+
 def count_ended(database: Database, since_us: int, last: int) -> dict[State, int]:
     """Count the jobs up to this one that have ended since a time, by state."""
     return _by_state(
         database.execute(
-            "SELECT state, count(*) FROM job WHERE submission IS NOT NULL AND ended_at_us >= ? AND id <= ?"
-            " AND state IN ('done', 'failed', 'killed', 'lost', 'skipped') GROUP BY state",
+            "SELECT state, count(*) FROM job WHERE submission IS NOT NULL AND ended_at_us >= ? AND id <= ?"  # noqa: S608 - ours
+            f" AND state IN ({FINAL_STATES}) GROUP BY state",
             (since_us, last),
         )
     )

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import msgspec
 
 from stoker.core.job import Attempt, JobClass, Outcome, Request
-from stoker.core.lifecycle import TABLE, Event, State, is_live
+from stoker.core.lifecycle import TABLE, Event, State, is_final, is_live
 from stoker.core.planner import Candidate
 from stoker.core.usage import AttemptUse
 from stoker.store.database import Database
@@ -62,6 +62,8 @@ def decode_use(text: str | None) -> AttemptUse | None:
 
 # The states in which a process may exist, for a query.
 LIVE_STATES = ", ".join(f"'{state.value}'" for state in State if is_live(state))
+# And those in which a job has ended.
+FINAL_STATES = ", ".join(f"'{state.value}'" for state in State if is_final(state))
 
 
 class StateConflictError(Exception):
@@ -104,9 +106,11 @@ _COLUMNS = {
     Event.KILL: _END,
     Event.LOSE: _END,
     Event.PREEMPT: _END,
+    Event.PRUNE: _END,
     Event.RETRY: _AGAIN,
     Event.RERUN: _AGAIN,
     Event.CANCEL: _MOVE,
+    Event.DISCARD: _MOVE,
     Event.HOLD: _MOVE,
     Event.BLOCK: _MOVE,
     Event.DELAY: _MOVE,
@@ -274,6 +278,10 @@ class Jobs:
     def cancel(self, job: int, reason: str, at_us: int) -> None:
         """End a job that has not started."""
         self.change(Event.CANCEL, job, reason, at_us)
+
+    def discard(self, job: int, reason: str, at_us: int) -> None:
+        """End a job that has not started, because its sweep needs it no more."""
+        self.change(Event.DISCARD, job, reason, at_us)
 
     def retry(self, job: int, event: Event = Event.RETRY) -> None:
         """Let a job wait for another attempt; the last one is kept. RERUN is for jobs that are done."""

@@ -15,7 +15,7 @@ def ended_before(database: Database, time_us: float, limit: int) -> list[tuple[i
 
 def oldest_ended(database: Database, limit: int) -> list[tuple[int, State]]:
     """Return the jobs that ended first; failed and lost ones only if there are no others."""
-    without_failures = "state IN ('done', 'killed', 'skipped')"
+    without_failures = "state IN ('done', 'killed', 'skipped', 'pruned')"
     return _ended(database, without_failures, (limit,)) or _ended(database, "1", (limit,))
 
 

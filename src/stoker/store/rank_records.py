@@ -10,6 +10,7 @@ import msgspec
 
 from stoker.core.run_times import RunTimes
 from stoker.store.database import Database
+from stoker.store.jobs import FINAL_STATES
 from stoker.store.named_values import NamedValues
 
 _KINDS = 1000
@@ -25,7 +26,7 @@ _COLUMNS = (
 # What `stoker move` or a preemption has placed stays there.
 _NOT_MOVED = "NOT EXISTS (SELECT 1 FROM meta WHERE meta.name = 'moved.' || job.id)"
 _UNFINISHED = (
-    f"{_COLUMNS} WHERE job.id > ? AND state NOT IN ('done', 'failed', 'killed', 'lost', 'skipped')"
+    f"{_COLUMNS} WHERE job.id > ? AND state NOT IN ({FINAL_STATES})"
     f" AND {_NOT_MOVED} ORDER BY job.id LIMIT ?"
 )
 _BETWEEN = f"{_COLUMNS} WHERE job.id BETWEEN ? AND ? AND {_NOT_MOVED}"

@@ -9,6 +9,7 @@ import msgspec
 from stoker.core.job import Attempt
 from stoker.core.sharing.profile import Profile
 from stoker.store.database import Database
+from stoker.store.jobs import FINAL_STATES
 
 _KINDS = 2000
 # In the column `cold`. A Stoker that knows of no caps takes both for cold, and lets nobody join.
@@ -66,8 +67,8 @@ class SharingRecords:
     def needs(self) -> dict[int, Need]:
         """What jobs need that ran out of memory and are not over."""
         rows = self._database.execute(
-            "SELECT need.job, ooms, bytes, alone, above_bytes FROM need JOIN job ON job.id = need.job"
-            " WHERE state NOT IN ('done', 'failed', 'killed', 'lost', 'skipped')"
+            "SELECT need.job, ooms, bytes, alone, above_bytes FROM need JOIN job ON job.id = need.job"  # noqa: S608 - ours
+            f" WHERE state NOT IN ({FINAL_STATES})"
         )
         return {
             job: Need(ooms=ooms, bytes=need_bytes, alone=bool(alone), above_bytes=above_bytes)

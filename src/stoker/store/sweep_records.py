@@ -28,6 +28,10 @@ _RUNS = (
     " WHERE sweep = (SELECT id FROM sweep WHERE name = ? AND cwd = ?) AND sweep_run.job > ?"
     " ORDER BY sweep_run.job LIMIT ?"
 )
+_STATES = (
+    "SELECT job.id, state FROM sweep_run JOIN job ON job.id = sweep_run.job"
+    " WHERE sweep = (SELECT id FROM sweep WHERE name = ? AND cwd = ?) ORDER BY job.id"
+)
 _NEWEST = (
     "SELECT id, name, cwd, (SELECT min(job) FROM sweep_run AS r WHERE r.sweep = sweep.id),"
     " (SELECT max(job) FROM sweep_run AS r WHERE r.sweep = sweep.id) FROM sweep ORDER BY id DESC LIMIT ?"
@@ -105,6 +109,12 @@ def runs_after(
 ) -> list[SweepRunRecord]:
     """Return the runs of a sweep after this job, by job."""
     return list(starmap(SweepRunRecord, database.execute(_RUNS, (params, name, cwd, job, limit))))
+
+
+def states_of(database: Database, name: str, cwd: bytes) -> list[tuple[int, State]]:
+    """Return the jobs of a sweep that exist, with their states, by job."""
+    rows = database.execute(_STATES, (name, cwd))
+    return [(job, State(state)) for job, state in rows]
 
 
 def newest_sweeps(database: Database, limit: int) -> list[SweepRecord]:

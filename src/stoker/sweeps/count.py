@@ -20,6 +20,8 @@ class Count(NamedTuple):
 
 def bound(space: Space) -> Count:
     """Compute the number of runs by arithmetic alone."""
+    if space.method is Method.TPE:
+        return Count(space.samples or 0, exact=True)
     total = sum(map(size_of, space.blocks))
     drawn = any(block.draws for block in space.blocks)
     conditional = bool(space.exclude) or any(

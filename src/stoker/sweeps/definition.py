@@ -11,6 +11,7 @@ from typing import Any, get_args
 import msgspec
 
 from stoker.core.durations import parse_limit
+from stoker.core.early_stopping import StopRule
 from stoker.core.job import OnNan
 from stoker.core.selector import check_name
 from stoker.core.size import parse_size
@@ -18,6 +19,7 @@ from stoker.errors import UsageError
 from stoker.sweeps import wandb
 from stoker.sweeps.cell import check_text, make_cell
 from stoker.sweeps.conditions import Condition, Match
+from stoker.sweeps.objective import Metric, read_metrics, read_stop_rule
 from stoker.sweeps.overrides import override
 from stoker.sweeps.parameters import Reader, list_values, plain
 from stoker.sweeps.space import SEED, Block, Dimension, Method, Space, check_parameter, order
@@ -31,7 +33,7 @@ _OURS = (
 )
 _WANDB = ("program", "run_cap", "description", "project", "entity")
 _RESOURCES = ("gpus", "gpu_mem", "timeout", "retries", "priority", "on_nan", "stall", "idle")
-_TUNED = ("tpe", "bayes")
+_BAYES = "bayes"  # as W&B calls tpe
 _DIR = "results/{name}/{id}"
 
 
@@ -48,14 +50,6 @@ class Resources(msgspec.Struct, frozen=True, kw_only=True):
     idle_s: float | None = None
 
 
-class Metric(msgspec.Struct, frozen=True, kw_only=True):
-    """The metric that compares runs. `regex` finds it in the log."""
-
-    name: str
-    goal: str = "minimize"
-    regex: str | None = None
-
-
 class Definition(msgspec.Struct, frozen=True, kw_only=True):
     """A checked sweep definition."""
 
@@ -64,7 +58,8 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
     space: Space
     dir: str = _DIR
     resources: Resources = Resources()
-    metric: Metric | None = None
+    metrics: tuple[Metric, ...] = ()
+    stop_rule: StopRule | None = None
     warm: tuple[str, ...] | None = None  # modules that a warm worker imports before a run starts
     notes: tuple[str, ...] = ()
     wandb_groups: tuple[str, ...] | None = None  # of a W&B file: its nested parameters
@@ -94,13 +89,16 @@ def read_definition(tree: Map, words: Sequence[str] = ()) -> Definition:
     )
     _check_space(tree, space)
     _check_template(tree, template, space, reader.notes, is_wandb=is_wandb)
+    metrics = read_metrics(tree)
+    _check_search(tree, space, metrics)
     return Definition(
         name=_name(tree, template, is_wandb=is_wandb),
         template=template,
         space=space,
         dir=_dir(tree, space),
         resources=_resources(tree),
-        metric=_metric(tree),
+        metrics=metrics,
+        stop_rule=read_stop_rule(tree, metrics),
         warm=_warm(tree),
         notes=tuple(reader.notes),
         wandb_groups=tuple(reader.groups) if is_wandb else None,
@@ -108,15 +106,32 @@ def read_definition(tree: Map, words: Sequence[str] = ()) -> Definition:
 
 
 def _method(tree: Map) -> Method:
-    if "early_terminate" in tree:
-        tree.fail("early_terminate", "early_terminate is not supported yet: leave it out")
     method = tree.get("method", "grid")
-    if method in _TUNED:
-        tree.fail("method", f"method {method} is not supported yet: use grid or random")
-    if method not in ("grid", "random"):
-        known = ("grid", "random", *_TUNED)
-        tree.fail("method", f"no method {method!r}: {did_you_mean(str(method), known)}")
+    if method == _BAYES:
+        return Method.TPE
+    known = [each.value for each in Method]
+    if method not in known:
+        tree.fail(
+            "method", f"no method {plain(method)!r}: {did_you_mean(str(method), [*known, _BAYES])}"
+        )
     return Method(method)
+
+
+def _check_search(tree: Map, space: Space, metrics: Sequence[Metric]) -> None:
+    """Check what only an adaptive method needs."""
+    if space.method is not Method.TPE:
+        if len(metrics) > 1:
+            tree.fail("metric", "several metrics need method: tpe: name the one to compare runs by")
+        return
+    method = tree.get("method")
+    if not metrics:
+        tree.fail("method", f"{method} needs a metric: metric: {{name: val_acc, goal: maximize}}")
+    if space.samples is None:
+        tree.fail("method", f"{method} needs a number of runs: samples: 50 (or -n 50)")
+    if space.repeats is not None:
+        tree.fail("repeats", f"{method} has no repeats: leave them out, or use method: random")
+    if not space.varied():
+        tree.fail("method", f"{method} has no parameter to choose: add one with several values")
 
 
 def _template(tree: Map, notes: list[str]) -> Template:
@@ -407,25 +422,3 @@ def _bytes(tree: Map, key: str) -> int | None:
         return parse_size(value if isinstance(value, str) else "")
     except ValueError:
         tree.fail(key, f"{key} is {plain(value)!r}: write 10G or 500M")
-
-
-def _metric(tree: Map) -> Metric | None:
-    given = tree.get("metric")
-    if given is None:
-        return None
-    if isinstance(given, str):
-        return Metric(name=given)
-    if not isinstance(given, Map):
-        tree.fail("metric", "metric must be a mapping: {name: val_acc, goal: maximize}")
-    given.check_keys(("name", "goal", "target", "regex"), "unknown key of metric")
-    name, goal, regex = given.get("name"), given.get("goal", "minimize"), given.get("regex")
-    if not isinstance(name, str):
-        tree.fail("metric", "metric has no name: {name: val_acc, goal: maximize}")
-    if goal not in ("minimize", "maximize"):
-        given.fail("goal", f"goal is {goal!r}: it must be minimize or maximize")
-    if regex is not None:
-        try:
-            re.compile(regex)
-        except (re.error, TypeError) as error:
-            given.fail("regex", f"cannot read the regex {regex!r}: {error}")
-    return Metric(name=name, goal=goal, regex=regex)

@@ -10,9 +10,10 @@ from stoker.core.lifecycle import State, is_final
 from stoker.sweeps.plan import Run
 from stoker.wire import SweepRun
 
-_DONE, _LIVE, _FAILED, _NEW = "done", "live", "failed", "new"
+_DONE, _LIVE, _FAILED, _NEW, _PRUNED = "done", "live", "failed", "new", "pruned"
 _DESCRIPTIONS = {
     _DONE: "are already done (--rerun all repeats them)",
+    _PRUNED: "were stopped early (--rerun all repeats them)",
     _LIVE: "are waiting or running",
     _FAILED: "failed before (--rerun failed repeats them)",
     _NEW: "have not failed (leave --rerun out to run them)",
@@ -34,7 +35,7 @@ class Rerun(str, enum.Enum):
 
 
 class EarlierRuns:
-    """Identities of runs that are done, live (waiting or running) or failed.
+    """Identities of runs that are done, live (waiting or running), failed or were stopped early.
 
     A success counts, whatever came after it. A live run is never queued a second time. `done_here` are
     commands that succeeded without the queue.
@@ -47,6 +48,7 @@ class EarlierRuns:
         self._skipped: Counter[str] = Counter()
         self.done: set[bytes] = set()
         self.live: set[bytes] = set()
+        self.pruned: set[bytes] = set()
         self.failed: set[bytes] = set()
         self._ended, self._spent_s = 0, 0.0
         for run in runs:
@@ -59,6 +61,8 @@ class EarlierRuns:
             if run.started_at is not None and run.ended_at is not None:
                 self._ended += 1
                 self._spent_s += run.ended_at - run.started_at
+        elif run.state is State.PRUNED:
+            self.pruned.add(key)
         elif is_final(run.state):
             self.failed.add(key)
         else:
@@ -72,7 +76,7 @@ class EarlierRuns:
     def choose(self, runs: Iterable[Run], rerun: Rerun) -> Iterator[Run]:
         """Yield the runs to queue. Afterwards `describe_skipped` describes the others."""
         self._skipped.clear()
-        known = self.done or self.live or self.failed or self._done_here
+        known = self.done or self.live or self.failed or self.pruned or self._done_here
         if not known and rerun is not Rerun.FAILED:
             yield from runs
             return
@@ -92,6 +96,8 @@ class EarlierRuns:
             return None
         if key in self.done or (self._done_here and run.own_command.encode() in self._done_here):
             return _DONE
+        if key in self.pruned:
+            return _PRUNED
         if rerun is Rerun.FAILED:
             return None if key in self.failed else _NEW
         return _FAILED if rerun is Rerun.NONE and key in self.failed else None

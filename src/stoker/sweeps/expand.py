@@ -23,11 +23,14 @@ _FEWEST_TRIES = 100_000
 
 
 class Expansion:
-    """The points of a space in order. `duplicates` counts those dropped so far."""
+    """The points of a space in order. `duplicates` counts those dropped so far.
+
+    Of an adaptive method they are random examples.
+    """
 
     def __init__(self, space: Space) -> None:
         self._space = space
-        self._sampled = space.method is Method.RANDOM
+        self._sampled = space.method is not Method.GRID
         self.duplicates = 0
         self.missing = 0  # requested samples that the space does not have
 

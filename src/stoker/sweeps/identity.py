@@ -38,9 +38,13 @@ class Namer:
         found = self._forms[key] = names, "{" + form + "}"
         return found
 
-    def identity(self, params: str) -> str:
-        """Return the sha256 of the canonical JSON of the parameters and the command template."""
-        return hashlib.sha256(self._start + params.encode() + b"}").hexdigest()
+    def identity(self, params: str, trial: str = "") -> str:
+        """Return the sha256 of the canonical JSON of the parameters and the command template.
+
+        A `trial` tells apart runs that an adaptive method gave the same parameters.
+        """
+        end = f',"trial":{to_json(trial)}}}'.encode() if trial else b"}"
+        return hashlib.sha256(self._start + params.encode() + end).hexdigest()
 
     def folder(self, point: Point, identity: str) -> str:
         """Return the folder name `lr=0.001,bs=32-<hash>`: the varied parameters, in safe characters.

@@ -16,6 +16,8 @@ from stoker.sweeps.count import check_size, count_runs
 from stoker.sweeps.definition import Definition, read_definition
 from stoker.sweeps.expand import Expansion
 from stoker.sweeps.identity import Namer, safe_label
+from stoker.sweeps.objective import Metric
+from stoker.sweeps.parameters import plain
 from stoker.sweeps.space import Method
 from stoker.sweeps.template import RunFacts
 from stoker.sweeps.tree import Map, as_tree
@@ -45,18 +47,31 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return {name: cell.value for name, cell in self.cells.items()}
 
 
+class SweepSource(msgspec.Struct, frozen=True):
+    """What a sweep was planned from: the keys of a sweep file, and the parameters that override it."""
+
+    definition: dict[str, Any]
+    words: list[str]
+    portable: bool
+
+
 class Sweep:
     """A checked sweep. It can be iterated repeatedly; its runs are made on the fly."""
 
-    def __init__(self, definition: Definition, base: str, *, portable: bool = False) -> None:
+    def __init__(
+        self, definition: Definition, base: str, source: SweepSource, *, portable: bool = False
+    ) -> None:
         self._definition = definition
+        self.source = source
         self.name = definition.name  # also the project of its jobs
         self.command = definition.template.text
         self.resources = definition.resources
         self._warm = definition.warm
-        self.metric = definition.metric
         groups = definition.wandb_groups
         self.variables = {} if groups is None else {WANDB_GROUPS: ",".join(groups)}
+        self.metrics = definition.metrics
+        self.stop_rule = definition.stop_rule
+        self.space = definition.space
         self.varied = definition.space.varied()
         self.passes_parameters = bool(definition.template.fields or not definition.space.names)
         self._portable = portable
@@ -91,30 +106,58 @@ class Sweep:
     def __iter__(self) -> Iterator[Run]:
         return self.runs()
 
+    @property
+    def metric(self) -> Metric | None:
+        """The metric that compares its runs; of several the first."""
+        return self.metrics[0] if self.metrics else None
+
+    @property
+    def is_adaptive(self) -> bool:
+        """Whether its parameters are chosen one run after the other, by the results so far."""
+        return self.space.method is Method.TPE
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether the reports of its runs decide on its course while it runs."""
+        has_target = any(metric.target is not None for metric in self.metrics)
+        return self.is_adaptive or self.stop_rule is not None or has_target
+
     def runs(self) -> Iterator[Run]:
-        """Yield all runs, one at a time, always in the same order."""
+        """Yield all runs, one at a time, always in the same order; of an adaptive method examples."""
+        make = self._maker()
+        for index, point in enumerate(Expansion(self.space)):
+            yield make(index, point, "")
+
+    def trial(self, number: int, point: dict[str, Cell], study: str) -> Run:
+        """Return the run of a trial of a study, with an identity of its own."""
+        return self._maker()(number, point, f"{study}/{number}")
+
+    def _maker(self) -> Callable[[int, dict[str, Cell], str], Run]:
+        """Return the function that makes a run of a point."""
         template, namer = self._definition.template, Namer(self.command, self.varied)
         fill = template.fill_portably if self._portable else template.fill
         identify, name = namer.identity, namer.folder
         write_params = namer.params
         place = self._placer()
         is_shared = not self.passes_parameters
-        for index, point in enumerate(Expansion(self._definition.space)):
+
+        def make(index: int, point: dict[str, Cell], trial: str) -> Run:
             params = write_params(point)
-            identity = identify(params)
+            identity = identify(params, trial)
             own = name(point, identity)
             folder = place(own, point)
-            command = fill(RunFacts(point, params, own, folder, index))
-            yield Run(
+            return Run(
                 index=index,
                 identity=identity,
-                command=command,
+                command=fill(RunFacts(point, params, own, folder, index)),
                 id=own,
                 dir=folder,
                 params_json=params,
                 cells=point,
                 is_shared=is_shared,
             )
+
+        return make
 
     def _placer(self) -> Callable[[str, dict[str, Cell]], str]:
         """Return the function that gives a run its folder."""
@@ -134,7 +177,7 @@ class Sweep:
         return place
 
     def _remarks(self, expansion: Expansion | None) -> Iterator[str]:
-        space = self._definition.space
+        space = self.space
         if expansion is not None and expansion.duplicates:
             many = expansion.duplicates
             what = "1 run was" if many == 1 else f"{many:,} runs were"
@@ -163,4 +206,5 @@ def plan_sweep(
     assert isinstance(tree, Map)
     checked = read_definition(tree, overrides)
     check_size(checked.space)
-    return Sweep(checked, os.getcwd() if base is None else base, portable=portable)
+    source = SweepSource({**plain(tree), "name": checked.name}, list(overrides), portable)
+    return Sweep(checked, os.getcwd() if base is None else base, source, portable=portable)

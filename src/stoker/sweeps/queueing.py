@@ -18,7 +18,7 @@ from stoker.core.sharing.rules import AUTO
 from stoker.errors import UsageError
 from stoker.submit_context import build_submission, new_request_id
 from stoker.sweeps.plan import Run, Sweep
-from stoker.wire import Added, NewJob, NewRun, Submission, to_wire
+from stoker.wire import Added, NewJob, NewRun, SearchOrder, Submission, to_wire
 
 _PART = 20_000
 
@@ -77,6 +77,18 @@ def describe_runs(
         raise UsageError(f"a wrong option of the sweep: {error}") from None
 
 
+def make_search_order(sweep: Sweep, cwd: str, common: Submission) -> SearchOrder:
+    """Return the order to steer a sweep while it runs."""
+    return SearchOrder(
+        name=sweep.name,
+        cwd=cwd,
+        definition=sweep.source.definition,
+        words=sweep.source.words,
+        portable=sweep.source.portable,
+        submission=msgspec.structs.replace(common, request_id=new_request_id()),
+    )
+
+
 def queue_runs(client: Client, runs: Iterable[Run], common: Submission) -> Iterator[Added]:
     """Add runs to the queue. All but the jobs and the request id is taken from `common`.
 
@@ -94,11 +106,12 @@ def queue_runs(client: Client, runs: Iterable[Run], common: Submission) -> Itera
 
 def _parts(runs: Iterable[Run], common: Submission) -> Iterator[Submission]:
     rest = iter(runs)
-    while jobs := [_job(run) for run in itertools.islice(rest, _PART)]:
+    while jobs := [job_of(run) for run in itertools.islice(rest, _PART)]:
         yield msgspec.structs.replace(common, request_id=new_request_id(), jobs=jobs)
 
 
-def _job(run: Run) -> NewJob:
+def job_of(run: Run) -> NewJob:
+    """Return the job of a run, for a submission."""
     folder = run.dir if run.dir.isascii() else to_wire(os.fsencode(run.dir))
     return NewJob(
         command=run.command, run=NewRun(identity=run.identity, dir=folder, params=run.params_json)

@@ -31,6 +31,7 @@ class Method(str, enum.Enum):
 
     GRID = "grid"
     RANDOM = "random"
+    TPE = "tpe"  # chosen one after the other, by the results so far
 
 
 class Axis:

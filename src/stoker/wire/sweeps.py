@@ -7,9 +7,10 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from stoker.core.failure import FailureClass
-from stoker.core.job import OnNan, WasteLimit
+from stoker.core.job import OnNan, ShortTime, WasteLimit
 from stoker.core.lifecycle import State
 from stoker.core.usage import AttemptUse
+from stoker.wire.submission import Submission
 from stoker.wire.values import Bytes, GpuMemory, Gpus, Name, NodeLabels, Priority, Retries, Text
 
 
@@ -51,7 +52,7 @@ class SweepDraft(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     form: Literal["words", "yaml", "toml"] = "words"
     words: Annotated[list[str], msgspec.Meta(max_length=1000)] = []
     name: Name | None = None
-    method: Literal["grid", "random"] | None = None
+    method: Literal["grid", "random", "tpe", "bayes"] | None = None
     samples: Annotated[int, msgspec.Meta(ge=1, le=10_000_000)] | None = None
     seed: Annotated[int, msgspec.Meta(ge=-(2**53), le=2**53)] | None = None
     repeats: Annotated[int, msgspec.Meta(ge=1, le=10_000_000)] | None = None
@@ -72,6 +73,43 @@ class SweepOrder(SweepDraft, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     on_nan: OnNan | None = None
     stall_s: WasteLimit | None = None
     idle_s: WasteLimit | None = None
+
+
+class SearchOrder(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Steer a sweep while it runs: choose its next runs by the results so far, stop runs early.
+
+    `definition` has the keys of a sweep file, `words` override its parameters. `submission` has the options
+    of all runs; its jobs do not count.
+    """
+
+    name: Name
+    cwd: str
+    definition: dict[str, Any]
+    words: Annotated[list[str], msgspec.Meta(max_length=1000)] = []
+    portable: bool = False
+    submission: Submission
+
+
+class SearchBegun(msgspec.Struct, frozen=True, kw_only=True):
+    """An order was taken: `left` runs are still to be queued, `ended` have ended before."""
+
+    left: int
+    ended: int
+    first: int | None = None  # its first job that has not ended
+    notices: list[str] = []
+
+
+class Prune(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Stop runs of a sweep early: these jobs, or all that have not begun.
+
+    A run learns it from `stoker.report`. It gets a signal if it has not ended after `grace_s`.
+    """
+
+    name: Name
+    cwd: str
+    jobs: Annotated[list[int], msgspec.Meta(max_length=10_000)] | None = None
+    reason: Annotated[str, msgspec.Meta(min_length=1, max_length=1000)]
+    grace_s: ShortTime = 30.0
 
 
 class PlannedRun(msgspec.Struct, frozen=True, kw_only=True):

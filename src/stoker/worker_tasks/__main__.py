@@ -15,9 +15,8 @@ from stoker.errors import StokerError
 def main() -> int:
     """Run the worker task that the command line names."""
     name, home = sys.argv[1:]
-    data = sys.stdin.buffer.read()
     try:
-        answer = _do(name, home, data)
+        answer = _do(name, home)
         code = 0
     except StokerError as error:
         code = next(code for kind, code in CODES if isinstance(error, kind))
@@ -27,8 +26,14 @@ def main() -> int:
     return code
 
 
-def _do(name: str, home: str, data: bytes) -> bytes:
+def _do(name: str, home: str) -> bytes:
     os.nice(5)  # jobs come first
+    if name == "steer":
+        from stoker.worker_tasks.steer import steer
+
+        steer(home)
+        return b""
+    data = sys.stdin.buffer.read()
     if name == "plan":
         from stoker.worker_tasks.plan import plan
 

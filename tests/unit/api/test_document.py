@@ -85,6 +85,8 @@ def test_every_verb_has_its_own_path() -> None:
         "nodes",
         "wait",
         "sweep",
+        "search",
+        "prune",
         "sweeps",
         "plan",
         "batch",

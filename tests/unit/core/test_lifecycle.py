@@ -71,6 +71,15 @@ WAYS = {
     (State.SUSPENDED, Event.KILL): State.KILLED,
     (State.SUSPENDED, Event.LOSE): State.LOST,
     (State.SUSPENDED, Event.PREEMPT): State.PREEMPTED,
+    (State.STARTING, Event.PRUNE): State.PRUNED,
+    (State.RUNNING, Event.PRUNE): State.PRUNED,
+    (State.PAUSED, Event.PRUNE): State.PRUNED,
+    (State.SUSPENDED, Event.PRUNE): State.PRUNED,
+    (State.WAITING, Event.DISCARD): State.PRUNED,
+    (State.HELD, Event.DISCARD): State.PRUNED,
+    (State.BLOCKED, Event.DISCARD): State.PRUNED,
+    (State.DELAYED, Event.DISCARD): State.PRUNED,
+    (State.PRUNED, Event.RETRY): State.WAITING,
 }
 
 

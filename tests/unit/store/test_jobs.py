@@ -32,6 +32,8 @@ CHANGES: dict[Event, Change] = {
     Event.FAIL: end_as(Event.FAIL),
     Event.KILL: end_as(Event.KILL),
     Event.LOSE: end_as(Event.LOSE),
+    Event.PRUNE: end_as(Event.PRUNE),
+    Event.DISCARD: lambda jobs, job: jobs.discard(job, "target reached", 1),
     Event.CANCEL: lambda jobs, job: jobs.cancel(job, "not wanted", 1),
     Event.RERUN: lambda jobs, job: jobs.retry(job, Event.RERUN),
     Event.PREEMPT: end_as(Event.PREEMPT),
@@ -61,6 +63,7 @@ WAY_TO: dict[State, list[Event]] = {
     State.PAUSED: [Event.CLAIM, Event.START, Event.PAUSE],
     State.SUSPENDED: [Event.CLAIM, Event.START, Event.SUSPEND],
     State.PREEMPTED: [Event.CLAIM, Event.PREEMPT],
+    State.PRUNED: [Event.CLAIM, Event.PRUNE],
 }
 
 

@@ -24,7 +24,7 @@ from stoker.store.prune import forget_submissions
 from stoker.store.queue_jobs import QueueJobs
 from stoker.store.submissions import Common, NewRow, Reservation
 
-ENDS = (Event.SUCCEED, Event.FAIL, Event.KILL, Event.LOSE)
+ENDS = (Event.SUCCEED, Event.FAIL, Event.KILL, Event.LOSE, Event.PRUNE)
 
 
 def common(request_id: str = "request-1", jobs: int = 1, **more: Any) -> Common:
@@ -142,6 +142,8 @@ class Queue(RuleBasedStateMachine):
                     self.jobs.renew(job, state, fresh=data.draw(st.booleans()))
             case Event.CANCEL:
                 self.jobs.cancel(job, "not wanted", 1)
+            case Event.DISCARD:
+                self.jobs.discard(job, "target reached", 1)
             case Event.HOLD | Event.BLOCK | Event.DELAY | Event.READY:
                 self.jobs.move_pending(job, event)
             case Event.SKIP:

@@ -96,14 +96,75 @@ FAULTS = {
         ),
         r"s.yaml:2: the conditions of a, b depend on each other",
     ),
-    "bayes": (
-        "command: x\nmethod: bayes",
-        r"s.yaml:2: method bayes is not supported yet: use grid or random",
+    "bayes without a metric": (
+        "command: x {a}\nmethod: bayes\nrun_cap: 5\nparameters: {a: [1, 2]}",
+        r"s.yaml:2: bayes needs a metric: metric: {name: val_acc, goal: maximize}",
     ),
-    "tpe": ("command: x\nmethod: tpe", r"s.yaml:2: method tpe is not supported yet"),
-    "early_terminate": (
+    "tpe without a number": (
+        "command: x {a}\nmethod: tpe\nmetric: m\nparameters: {a: [1, 2]}",
+        r"s.yaml:2: tpe needs a number of runs: samples: 50 \(or -n 50\)",
+    ),
+    "tpe without parameters": (
+        "command: x {a}\nmethod: tpe\nmetric: m\nsamples: 5\nparameters: {a: 1}",
+        r"s.yaml:2: tpe has no parameter to choose: add one with several values",
+    ),
+    "tpe with repeats": (
+        "command: x {args}\nmethod: tpe\nmetric: m\nsamples: 5\nrepeats: 2\nparameters: {a: [1, 2]}",
+        r"s.yaml:5: tpe has no repeats",
+    ),
+    "several metrics in a grid": (
+        "command: x {a}\nmetric: [m, n]\nparameters: {a: [1, 2]}",
+        r"s.yaml:2: several metrics need method: tpe",
+    ),
+    "early_terminate without a metric": (
         "command: x\nearly_terminate: {type: asha}",
-        r"s.yaml:2: early_terminate is not supported yet: leave it out",
+        r"s.yaml:2: early_terminate compares runs by one metric: add metric",
+    ),
+    "early_terminate of several metrics": (
+        (
+            "command: x {a}\nmethod: tpe\nsamples: 5\nmetric: [m, n]\nearly_terminate: asha\n"
+            "parameters: {a: [1, 2]}"
+        ),
+        r"s.yaml:5: early_terminate compares runs by one metric, and several are given: leave it out",
+    ),
+    "early_terminate of another kind": (
+        "command: x\nmetric: m\nearly_terminate: {type: hyperbnd}",
+        r"s.yaml:3: no early_terminate type 'hyperbnd': did you mean 'hyperband'\?",
+    ),
+    "hyperband without a first iteration": (
+        "command: x\nmetric: m\nearly_terminate: {type: hyperband, max_iter: 27}",
+        r"s.yaml:3: hyperband needs min_iter, or max_iter and s",
+    ),
+    "hyperband without a band": (
+        "command: x\nmetric: m\nearly_terminate: {type: hyperband, max_iter: 2, s: 2}",
+        r"s.yaml:3: max_iter 2 leaves no iteration: increase it",
+    ),
+    "an eta of 1": (
+        "command: x\nmetric: m\nearly_terminate: {type: asha, eta: 1}",
+        r"s.yaml:3: eta is 1: it must be a number greater than 1",
+    ),
+    "a key of another rule": (
+        "command: x\nmetric: m\nearly_terminate: {type: median, eta: 3}",
+        r"s.yaml:3: unknown key of median 'eta'",
+    ),
+    "a grace without a unit": (
+        "command: x\nmetric: m\nearly_terminate: {type: median, grace: 30}",
+        r"s.yaml:3: grace is 30: write 30s or 5m",
+    ),
+    "a target that is text": (
+        "command: x\nmetric: {name: m, target: high}",
+        r"s.yaml:2: target is 'high': it must be a number",
+    ),
+    "an unknown impute": (
+        "command: x\nmetric: {name: m, impute: mean}",
+        r"s.yaml:2: impute is 'mean': it must be worst, best or latest",
+    ),
+    "targets of several metrics": (
+        (
+            "command: x {a}\nmethod: tpe\nsamples: 5\nmetric: [{name: m, target: 1}, n]\n"
+            "parameters: {a: [1, 2]}"
+        ),
+        r"s.yaml:4: target needs one metric",
     ),
     "unknown method": (
         "command: x\nmethod: gird",

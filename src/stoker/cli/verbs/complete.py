@@ -26,7 +26,7 @@ _TIMEOUT_S = 1.0
 _JOBS = 200
 _PENDING = ("waiting", "held", "blocked", "delayed")
 _LIVE = ("running", "paused", "suspended")
-_OVER = ("done", "failed", "killed", "lost", "skipped")
+_OVER = ("done", "failed", "killed", "lost", "skipped", "pruned")
 _STATES = (*_PENDING, "starting", *_LIVE, *_OVER)
 # The states of the jobs that a verb takes; none stands for all.
 _JOBS_OF: dict[str, tuple[str, ...]] = {

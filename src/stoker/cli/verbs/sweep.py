@@ -49,8 +49,13 @@ ARGUMENTS = (
     arg("-f", "--file", metavar="FILE", help="the sweep, in YAML or TOML; -: from standard input"),
     arg("-n", "--samples", type=int, metavar="N", help="how many to draw"),
     arg(
-        "--method", metavar="M", help="grid or random: random order, or -n samples (default: grid)"
+        "--method",
+        metavar="M",
+        help="grid; random: random order, or -n samples; tpe: -n runs, each chosen by the results so far"
+        " (default: grid)",
     ),
+    arg("--minimize", action="append", metavar="METRIC", help="the metric to compare runs by"),
+    arg("--maximize", action="append", metavar="METRIC", help="the same, greater is better"),
     arg("--seed", type=int, metavar="N", help="the same seed draws the same (default: 0)"),
     arg("--repeats", type=int, metavar="N", help="run each N times, with {seed} from 0 on"),
     arg("--name", help="the sweep's name (default: the file's, or the program's)"),
@@ -111,11 +116,19 @@ def run(args: Args) -> int:
     sweep = plan(args)
     for remark in sweep.notes:
         note(remark)
+    if args.print and sweep.is_adaptive:
+        raise UsageError(
+            "--print: the parameters of this method depend on the results of earlier runs"
+        )
     if args.print:
         return _print(sweep, null=args.null)
     common = make_submission(args, sweep)
     if args.dry_run:
         return _dry_run(args, sweep)
+    if sweep.is_adaptive:
+        from stoker.cli.adaptive_sweep import begin_search
+
+        return begin_search(args, sweep, common)
     if args.foreground:
         from stoker.cli.foreground_sweep import run_here
 
@@ -143,7 +156,7 @@ def plan(args: Args) -> Sweep:
     """Read and check the whole sweep."""
     from stoker.sweeps.files import is_sweep_file, read_file
     from stoker.sweeps.plan import plan_sweep
-    from stoker.sweeps.tree import Map
+    from stoker.sweeps.tree import Map, as_tree
 
     words = list(args.words)
     file = args.file
@@ -165,6 +178,11 @@ def plan(args: Args) -> Sweep:
         if getattr(args, key) is not None:
             tree[key] = getattr(args, key)
             tree.lines.pop(key, None)
+    goals = {"minimize": args.minimize, "maximize": args.maximize}
+    metrics = [{"name": name, "goal": goal} for goal in goals for name in goals[goal] or ()]
+    if metrics:
+        tree["metric"] = as_tree(metrics)
+        tree.lines.pop("metric", None)
     return plan_sweep(tree, words, portable=args.sync)
 
 

@@ -32,6 +32,7 @@ STATUSES = {
     State.KILLED: "killed",
     State.SKIPPED: "killed",
     State.PREEMPTED: "waiting",
+    State.PRUNED: "killed",
 }
 _NOT_STARTED = (126, 127)  # a shell's exit codes for a command that it cannot execute, or find
 DEFAULT_PRIORITY = 5

@@ -3,7 +3,7 @@
 import {h} from '/lib/dom.js';
 
 /** All states, in display order. */
-export const STATES = ['running', 'starting', 'waiting', 'held', 'blocked', 'delayed', 'paused', 'suspended', 'failed', 'lost', 'killed', 'skipped', 'preempted', 'done'];
+export const STATES = ['running', 'starting', 'waiting', 'held', 'blocked', 'delayed', 'paused', 'suspended', 'failed', 'lost', 'killed', 'skipped', 'preempted', 'pruned', 'done'];
 
 /** @typedef {{kind: string, since: number, text: string}} Mark how a running job wastes its GPU */
 

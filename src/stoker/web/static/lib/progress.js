@@ -3,7 +3,7 @@
 import {h} from '/lib/dom.js';
 import {count} from '/logic/format.js';
 
-const ORDER = ['done', 'running', 'starting', 'paused', 'failed', 'lost', 'killed', 'skipped', 'waiting', 'held', 'blocked', 'delayed'];
+const ORDER = ['done', 'pruned', 'running', 'starting', 'paused', 'failed', 'lost', 'killed', 'skipped', 'waiting', 'held', 'blocked', 'delayed'];
 
 /**
  * @param {Record<string, number>} counts by state
@@ -17,6 +17,6 @@ export function progress(counts) {
     'div',
     {class: 'progress'},
     h('div', {class: 'progress-bar', 'aria-hidden': 'true'}, present.map((state) => h('span', {class: `part ${state}`, style: {flexGrow: String(counts[state])}}))),
-    h('div', {class: 'row progress-words'}, h('b', null, `${total ? Math.floor((100 * (counts.done ?? 0)) / total) : 0} %`), words.map((word, index) => h('span', {class: `word ${present[index]}`}, word))),
+    h('div', {class: 'row progress-words'}, h('b', null, `${total ? Math.floor((100 * ((counts.done ?? 0) + (counts.pruned ?? 0))) / total) : 0} %`), words.map((word, index) => h('span', {class: `word ${present[index]}`}, word))),
   );
 }

@@ -24,7 +24,7 @@ const VERBS = [
   ['Hold', 'hold', (state) => ['waiting', 'blocked', 'delayed'].includes(state)],
   ['Release', 'release', (state) => state === 'held'],
   ['Start next', 'start', (state) => ['waiting', 'held', 'delayed'].includes(state)],
-  ['Retry', 'retry', (state) => ['failed', 'lost', 'killed', 'skipped', 'done'].includes(state)],
+  ['Retry', 'retry', (state) => ['failed', 'lost', 'killed', 'skipped', 'pruned', 'done'].includes(state)],
   ['Remove', 'rm', (state) => !LIVE.includes(state)],
 ];
 

@@ -1,0 +1,59 @@
+"""`stoker sweep` with a method that chooses each run by the results so far."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from stoker.cli.arguments import Args
+from stoker.cli.messages import note
+from stoker.errors import UsageError
+
+if TYPE_CHECKING:
+    from stoker.sweeps.plan import Sweep
+    from stoker.wire import SearchBegun, Submission
+
+
+def begin_search(args: Args, sweep: Sweep, common: Submission) -> int:
+    """Let the daemon steer the sweep; its first run is queued when this returns."""
+    _check(args)
+    from stoker.cli.verbs.sweep import note_warm
+    from stoker.client.client import Client
+    from stoker.sweeps.queueing import make_search_order, submission_lock
+    from stoker.wire import NewSetting
+
+    cwd = os.getcwd()
+    with Client(start=True) as client, submission_lock(client.home, sweep.name, cwd, note):
+        if args.max_failures is not None:
+            name = f"max-failures.{sweep.name}"
+            client.set_config(NewSetting(name=name, value=str(args.max_failures)))
+        begun = client.search(make_search_order(sweep, cwd, common))
+    for notice in begun.notices:
+        note(notice)
+    _describe(sweep, begun)
+    if begun.left:
+        note_warm(args, sweep)
+        if sys.stdout.isatty():
+            print(
+                f"stoker wait -P {sweep.name} waits for them; stoker results {sweep.name} shows them"
+            )
+    return 0
+
+
+def _check(args: Args) -> None:
+    if args.rerun in ("failed", "all"):
+        raise UsageError(
+            f"--rerun {args.rerun}: a sweep of this method goes on with new runs: raise -n, or give it"
+            " another name (--name)"
+        )
+
+
+def _describe(sweep: Sweep, begun: SearchBegun) -> None:
+    ended = f"; {begun.ended:,} have ended before" if begun.ended else ""
+    if not begun.left:
+        print(f"sweep {sweep.name}: nothing to run{ended} (a greater -n adds runs)")
+        return
+    runs = "1 run" if begun.left == 1 else f"{begun.left:,} runs"
+    first = "" if begun.first is None else f", from job {begun.first} on"
+    print(f"sweep {sweep.name}: {runs}, each chosen by the results so far{first}{ended}")

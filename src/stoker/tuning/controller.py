@@ -1,0 +1,235 @@
+"""The controller of a sweep: queues its next runs, stops runs early, and ends with the sweep.
+
+It can be killed at any moment. Its state is in the study, in the queue and in the folders of the runs; a new
+controller goes on from there.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Protocol
+
+import msgspec
+
+from stoker.core.lifecycle import State, is_final, is_live
+from stoker.failpoints import reach
+from stoker.store.job_queries import TRIAL
+from stoker.sweeps.plan import Run, Sweep
+from stoker.tuning.search import Search
+from stoker.tuning.study import Trial
+from stoker.tuning.watch import Watch
+
+_LOOK_S = 1.0  # between two looks at the reports of runs
+_CHECK_S = 5.0  # between two looks at the queue if nothing happens
+_WAITING = 1  # runs that are queued ahead, so that no GPU waits for the next one
+
+
+class QueuedRun(msgspec.Struct):
+    """A run of the sweep that is, or was, in the queue; `trial` if it belongs to one that has not ended."""
+
+    job: int
+    identity: str
+    folder: str
+    state: State
+    params: dict[str, Any]
+    trial: Trial | None = None
+    is_stopped: bool = False
+
+    @property
+    def id(self) -> str:
+        """The name of its folder."""
+        return os.path.basename(self.folder)
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether it has, or may have, a process."""
+        return is_live(self.state)
+
+
+class RunQueue(Protocol):
+    """Where the runs of the sweep wait and run."""
+
+    def runs(self, after: int = 0) -> list[QueuedRun]:
+        """Return all runs of the sweep with jobs after this one, the oldest first."""
+
+    def is_any_left(self) -> bool:
+        """Whether a run of the sweep has not ended."""
+
+    def live(self) -> dict[int, State]:
+        """Return the states of the jobs that have a process or are being started."""
+
+    def state(self, job: int) -> State | None:
+        """Return the state of one job; None if it was removed."""
+
+    def add(self, run: Run, request_id: str) -> int:
+        """Queue a run and return its job; a repeated request id adds nothing."""
+
+    def stop(self, job: int, folder: str, reason: str, grace_s: float) -> None:
+        """Let a run end early."""
+
+    def stop_waiting(self, reason: str) -> None:
+        """End all runs that have not begun."""
+
+    def wait(self, timeout_s: float) -> None:
+        """Wait until something happens to jobs, at most for so long."""
+
+
+class Controller:
+    """Steers one sweep. Without `search` it watches runs that are queued already.
+
+    With `closed` it begins no more runs, and ends when those that go on have ended.
+    """
+
+    def __init__(
+        self,
+        sweep: Sweep,
+        queue: RunQueue,
+        watch: Watch,
+        search: Search | None = None,
+        *,
+        closed: bool = False,
+    ) -> None:
+        self._sweep = sweep
+        self._queue = queue
+        self._watch = watch
+        self._search = search
+        self._closed = closed
+        self._known: dict[int, QueuedRun] = {}
+        self._followed: dict[int, QueuedRun] = {}
+        self._last_job = 0
+
+    @property
+    def jobs(self) -> list[int]:
+        """The jobs of runs that have not ended."""
+        return list(self._followed)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no run goes on and none is to begin."""
+        if self._followed or self._left:
+            return False
+        return self._search is not None or not self._queue.is_any_left()
+
+    @property
+    def _left(self) -> int:
+        if self._closed or self._search is None or self._watch.reached is not None:
+            return 0
+        return self._search.left
+
+    def begin(self) -> None:
+        """Find out how the runs stand, complete what a killed controller left undone, and queue the first."""
+        listed = self._list_new()
+        if self._watch.reads_always:
+            for run in listed:
+                self._watch.begin(run.id, run.folder, going_on=True)
+                if not run.has_begun:
+                    self._watch.end(run.id)
+        if self._search is not None:
+            self._recover_trials(self._search, listed)
+        self.step()
+
+    def run(self) -> None:
+        """Steer until the sweep is over."""
+        while not self.is_over:
+            self._queue.wait(_LOOK_S if self._watch.reads_always else _CHECK_S)
+            self.step()
+
+    def step(self) -> None:
+        """Take in what has happened, and do what follows from it."""
+        self._update()
+        for run, reason in self._watch.judge().items():
+            self._stop(run, reason)
+        if self._watch.reached is not None and self._has_waiting():
+            self._queue.stop_waiting(self._watch.reached)
+        if self._search is not None:
+            while self._left and not self._has_waiting():
+                self._add(self._search, self._search.ask())
+
+    def _has_waiting(self) -> bool:
+        if self._search is None:
+            return self._queue.is_any_left()
+        waiting = sum(not run.has_begun for run in self._followed.values())
+        return waiting >= _WAITING
+
+    def _list_new(self) -> list[QueuedRun]:
+        listed = self._queue.runs(self._last_job)
+        self._known.update((run.job, run) for run in listed)
+        self._last_job = max([self._last_job, *(run.job for run in listed)])
+        return listed
+
+    def _recover_trials(self, search: Search, listed: list[QueuedRun]) -> None:
+        """Join the live trials of the study with the runs in the queue."""
+        by_identity = {run.identity: run for run in listed}
+        if search.study.was_unreadable:
+            self._enter_again(search, listed)
+        for trial in search.study.live():
+            run = by_identity.get(trial.run.identity)
+            if run is not None and is_final(run.state):
+                search.end(trial, run.state)
+            elif run is not None:
+                run.trial = trial
+                self._follow(run)
+            elif trial.job is None and not self._closed and self._watch.reached is None:
+                self._add(search, trial)
+            else:
+                search.end(trial, State.KILLED)  # its job was removed, or is not wanted any more
+
+    def _enter_again(self, search: Search, listed: list[QueuedRun]) -> None:
+        """Fill a new study from the runs: those that have ended now, the others when they end."""
+        for run in listed:
+            if not is_final(run.state):
+                self._follow(run)
+            elif run.state is State.DONE:
+                search.enter(run.params, run.folder)
+
+    def _follow(self, run: QueuedRun) -> None:
+        self._followed[run.job] = run
+        self._watch.begin(run.id, run.folder)
+        if self._search is not None and run.trial is None:
+            self._search.extra += 1
+
+    def _add(self, search: Search, trial: Trial) -> None:
+        reach("trial-asked")
+        job = self._queue.add(trial.run, f"{TRIAL}{search.study.key}-{trial.number}")
+        reach("trial-queued")
+        own = trial.run
+        run = QueuedRun(job, own.identity, own.dir, State.WAITING, own.params, trial)
+        self._known[job] = run
+        self._last_job = max(self._last_job, job)
+        self._follow(run)
+        search.study.note_job(trial, job)
+
+    def _update(self) -> None:
+        live = self._queue.live()
+        if not live.keys() <= self._known.keys():
+            self._list_new()
+        for job in live.keys() - self._followed.keys():
+            if job in self._known:  # else it is no run of this sweep
+                self._follow(self._known[job])
+        for job in list(self._followed):
+            run = self._followed[job]
+            run.state = live.get(job) or self._queue.state(job) or State.KILLED
+            if is_final(run.state):
+                del self._followed[job]
+                self._end(run)
+
+    def _end(self, run: QueuedRun) -> None:
+        self._watch.end(run.id)
+        trial, run.trial = run.trial, None
+        if self._search is None:
+            return
+        if trial is not None:
+            self._search.end(trial, run.state)
+            reach("trial-told")
+            return
+        self._search.extra -= 1
+        if run.state is State.DONE:
+            self._search.enter(run.params, run.folder)
+
+    def _stop(self, run_id: str, reason: str) -> None:
+        rule = self._sweep.stop_rule
+        assert rule is not None
+        for run in self._followed.values():
+            if run.id == run_id and not run.is_stopped:
+                run.is_stopped = True
+                self._queue.stop(run.job, run.folder, reason, rule.grace_s)
