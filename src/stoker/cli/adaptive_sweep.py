@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from stoker.wire import SearchBegun, Submission
 
 
+_EXAMPLES = 3
+
+
 def begin_search(args: Args, sweep: Sweep, common: Submission) -> int:
     """Let the daemon steer the sweep; its first run is queued when this returns."""
     _check(args)
@@ -57,3 +60,18 @@ def _describe(sweep: Sweep, begun: SearchBegun) -> None:
     runs = "1 run" if begun.left == 1 else f"{begun.left:,} runs"
     first = "" if begun.first is None else f", from job {begun.first} on"
     print(f"sweep {sweep.name}: {runs}, each chosen by the results so far{first}{ended}")
+
+
+def dry_run(sweep: Sweep) -> int:
+    """Show what the method would choose from: its runs are not known before."""
+    import itertools
+
+    from stoker.cli.safe_text import one_line
+
+    print(
+        f"sweep {sweep.name}: {sweep.count:,} runs, each chosen by the results so far; for example"
+    )
+    for run in itertools.islice(sweep, _EXAMPLES):
+        print(f"  {one_line(os.fsencode(run.command), width=1000)}")
+    print(f"folders: {sweep.root}")
+    return 0

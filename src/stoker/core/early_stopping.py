@@ -86,7 +86,7 @@ class EarlyStopping:
         self.rule = rule
         self._sign = -1.0 if maximize else 1.0
         self._curves: dict[str, Curve] = {}
-        self._passed: dict[str, int] = {}  # by run: the last rung of ASHA that it has passed
+        self._passed: dict[str, int] = {}  # by run: the last iteration at which it was judged
         self._bands = bands_of(rule)
         judges: dict[str, Callable[[str, Curve], str | None]] = {
             HYPERBAND: self._hyperband,
@@ -149,21 +149,21 @@ class EarlyStopping:
                 yield rung
 
     def _median(self, run: str, curve: Curve) -> str | None:
-        """The best so far is worse than the median of the others at the same iteration."""
-        at = len(curve)
-        if at < (self.rule.min_iter or 1):
-            return None
-        others = [
-            each.best[at - 1]
-            for name, each in self._curves.items()
-            if name != run and len(each) >= at
-        ]
-        if len(others) < self.rule.min_runs:
-            return None
-        threshold = statistics.median(others)
-        if curve.best[-1] <= threshold:
-            return None
-        return self._describe(curve.best[-1], threshold, at, "the median")
+        """At some new iteration the best so far is worse than the median of the others there."""
+        first = max(self._passed.get(run, 0) + 1, self.rule.min_iter or 1)
+        for at in range(first, len(curve) + 1):
+            self._passed[run] = at
+            others = [
+                each.best[at - 1]
+                for name, each in self._curves.items()
+                if name != run and len(each) >= at
+            ]
+            if len(others) < self.rule.min_runs:
+                continue
+            threshold = statistics.median(others)
+            if curve.best[at - 1] > threshold:
+                return self._describe(curve.best[at - 1], threshold, at, "the median")
+        return None
 
     def _describe(self, value: float, threshold: float, iteration: int, what: str) -> str:
         return (

@@ -7,7 +7,7 @@ controller goes on from there.
 from __future__ import annotations
 
 import os
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
@@ -15,9 +15,11 @@ from stoker.core.lifecycle import State, is_final, is_live
 from stoker.failpoints import reach
 from stoker.store.job_queries import TRIAL
 from stoker.sweeps.plan import Run, Sweep
-from stoker.tuning.search import Search
-from stoker.tuning.study import Trial
+from stoker.tuning.trial import Trial
 from stoker.tuning.watch import Watch
+
+if TYPE_CHECKING:
+    from stoker.tuning.search import Search
 
 _LOOK_S = 1.0  # between two looks at the reports of runs
 _CHECK_S = 5.0  # between two looks at the queue if nothing happens
@@ -77,7 +79,8 @@ class RunQueue(Protocol):
 class Controller:
     """Steers one sweep. Without `search` it watches runs that are queued already.
 
-    With `closed` it begins no more runs, and ends when those that go on have ended.
+    With `closed` it begins no more runs, and ends when those that go on have ended. With `resumed` an earlier
+    controller has judged the runs that go on.
     """
 
     def __init__(
@@ -88,12 +91,14 @@ class Controller:
         search: Search | None = None,
         *,
         closed: bool = False,
+        resumed: bool = False,
     ) -> None:
         self._sweep = sweep
         self._queue = queue
         self._watch = watch
         self._search = search
         self._closed = closed
+        self._resumed = resumed
         self._known: dict[int, QueuedRun] = {}
         self._followed: dict[int, QueuedRun] = {}
         self._last_job = 0
@@ -121,7 +126,7 @@ class Controller:
         listed = self._list_new()
         if self._watch.reads_always:
             for run in listed:
-                self._watch.begin(run.id, run.folder, going_on=True)
+                self._watch.begin(run.id, run.folder, is_judged=self._resumed)
                 if not run.has_begun:
                     self._watch.end(run.id)
         if self._search is not None:
@@ -164,6 +169,8 @@ class Controller:
             self._enter_again(search, listed)
         for trial in search.study.live():
             run = by_identity.get(trial.run.identity)
+            if run is not None and trial.job is None:
+                search.study.note_job(trial, run.job)
             if run is not None and is_final(run.state):
                 search.end(trial, run.state)
             elif run is not None:

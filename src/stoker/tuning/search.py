@@ -12,7 +12,8 @@ from stoker.core.lifecycle import State
 from stoker.sweep_results.collect import read_run
 from stoker.sweeps.objective import Metric
 from stoker.sweeps.plan import Sweep
-from stoker.tuning.study import Study, Trial
+from stoker.tuning.study import Study
+from stoker.tuning.trial import Trial
 from stoker.tuning.watch import Watch
 
 

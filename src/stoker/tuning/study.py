@@ -23,9 +23,10 @@ from optuna.trial import FrozenTrial, TrialState
 
 from stoker import pid_lock
 from stoker.errors import ConflictError, UsageError
-from stoker.sweeps.plan import Run, Sweep
+from stoker.sweeps.plan import Sweep
 from stoker.sweeps.space import Axis, Dimension
 from stoker.tuning.search_space import SearchSpace
+from stoker.tuning.trial import Trial
 
 FILE = "study.log"
 LOCK = ".study.pid"
@@ -44,14 +45,6 @@ class About(msgspec.Struct, frozen=True):
     command: str
     parameters: str
     metric: str
-
-
-class Trial(msgspec.Struct, frozen=True):
-    """A trial that has not ended, with its run; `job` if one was queued for it."""
-
-    number: int
-    run: Run
-    job: int | None = None
 
 
 class Tally(msgspec.Struct, frozen=True):
@@ -159,9 +152,9 @@ class Study:
             ("command", "parameters", "metric"), _digests(self._sweep), strict=True
         ):
             if getattr(about, part) != digest:
+                other = "other parameters" if part == "parameters" else f"another {part}"
                 raise UsageError(
-                    f"{self.path} belongs to a sweep with another {part.removesuffix('s')}"
-                    f"{'s' if part == 'parameters' else ''}: give this sweep another name (--name),"
+                    f"{self.path} belongs to a sweep with {other}: give this sweep another name (--name),"
                     " or move the file away"
                 )
         return about

@@ -45,8 +45,8 @@ class Watch:
         has_target = self._metric is not None and self._metric.target is not None
         return self._rule is not None or has_target
 
-    def begin(self, run: str, folder: str, *, going_on: bool = False) -> None:
-        """Follow a run; one that was `going_on` when this watch began is not judged for its past."""
+    def begin(self, run: str, folder: str, *, is_judged: bool = False) -> None:
+        """Follow a run; one that an earlier controller has judged is not judged again for its past."""
         if self._metric is None or run in self._tails:
             return
         self._tails[run] = MetricTail(folder, self._metric.name, self._regex)
@@ -54,7 +54,7 @@ class Watch:
         self._stopped.discard(run)
         if self._rule is not None:
             self._rule.cut(run, 0)  # a run that is run again
-        if going_on:
+        if is_judged:
             self._read(run)
             if self._rule is not None:
                 self._rule.admit(run)

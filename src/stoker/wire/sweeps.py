@@ -53,6 +53,8 @@ class SweepDraft(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     words: Annotated[list[str], msgspec.Meta(max_length=1000)] = []
     name: Name | None = None
     method: Literal["grid", "random", "tpe", "bayes"] | None = None
+    metric: Name | None = None
+    goal: Literal["minimize", "maximize"] | None = None
     samples: Annotated[int, msgspec.Meta(ge=1, le=10_000_000)] | None = None
     seed: Annotated[int, msgspec.Meta(ge=-(2**53), le=2**53)] | None = None
     repeats: Annotated[int, msgspec.Meta(ge=1, le=10_000_000)] | None = None

@@ -10,7 +10,7 @@ from stoker.errors import UsageError
 from stoker.sweeps.earlier_runs import EarlierRuns, Rerun
 from stoker.sweeps.files import read_toml, read_yaml
 from stoker.sweeps.plan import Sweep, plan_sweep
-from stoker.sweeps.tree import Map
+from stoker.sweeps.tree import Map, as_tree
 from stoker.wire import PlannedRun, SweepDraft, SweepPlan
 
 _SHOWN = 200
@@ -20,6 +20,8 @@ _SETTINGS = ("name", "method", "samples", "seed", "repeats")
 def plan(home: str, draft: SweepDraft) -> SweepPlan:
     """Return how many runs a draft has, how many would be queued, and the first of these."""
     sweep = read_draft(draft)
+    if sweep.is_adaptive:
+        return _plan_adaptive(sweep)
     with Client(home, restart=False) as client:
         history = EarlierRuns(client.sweep(sweep.name, draft.cwd))
     rerun = Rerun(draft.rerun)
@@ -39,6 +41,21 @@ def plan(home: str, draft: SweepDraft) -> SweepPlan:
     )
 
 
+def _plan_adaptive(sweep: Sweep) -> SweepPlan:
+    """Return the plan of a sweep whose parameters are not known before its runs."""
+    assert sweep.metric is not None
+    return SweepPlan(
+        name=sweep.name,
+        count=sweep.count,
+        todo=sweep.count,
+        root=sweep.root,
+        varied=sweep.varied,
+        metric=sweep.metric.name,
+        notes=[*sweep.notes, "each run is chosen by the results so far"],
+        runs=[],
+    )
+
+
 def read_draft(draft: SweepDraft) -> Sweep:
     """Return the checked sweep of a draft; a UsageError names the field of the form."""
     if not os.path.isabs(draft.cwd) or "\0" in draft.cwd or not os.path.isdir(draft.cwd):
@@ -54,6 +71,9 @@ def read_draft(draft: SweepDraft) -> Sweep:
                 tree.pop("run_cap" if key == "samples" else key, None)
                 tree.lines.pop(key, None)
                 tree[key] = value
+        if draft.metric is not None:
+            tree["metric"] = as_tree({"name": draft.metric, "goal": draft.goal or "minimize"})
+            tree.lines.pop("metric", None)
         return plan_sweep(tree, words, draft.cwd)
     except UsageError as error:
         error.field = error.field or _field(draft, words)

@@ -42,7 +42,9 @@ def steer(home: str) -> None:
         raise UsageError(f"cannot write to {sweep.root}: {error.strerror}", field="cwd") from error
     with Client(home, restart=False) as client:
         queue = SweepQueue(client, order.cwd, order.submission)
-        controller = Controller(sweep, queue, watch, search, closed=record.closed)
+        controller = Controller(
+            sweep, queue, watch, search, closed=record.closed, resumed=not record.is_new
+        )
         controller.begin()
         _write(Line(begun=_describe(controller, search)))
         controller.run()

@@ -118,10 +118,11 @@ def test_the_median_rule_waits_for_enough_runs_and_iterations() -> None:
     stopping = _stopping(rule, [1.0, 1.0], [2.0, 2.0], [9.0, 9.0])
     assert stopping.judge("2") is None, "only two others"
 
-    stopping.report("3", 3.0)
-    stopping.report("3", 3.0)
+    stopping.report("3", 8.0)
+    stopping.report("3", 8.0)
 
-    assert stopping.judge("2") == "9 is worse than the median of the runs at iteration 2 (2)"
+    assert stopping.judge("3") == "8 is worse than the median of the runs at iteration 2 (2)"
+    assert stopping.judge("2") is None, "it was judged there before"
     assert stopping.judge("1") is None
     stopping.report("4", 99.0)
     assert stopping.judge("4") is None, "before the first iteration that counts"

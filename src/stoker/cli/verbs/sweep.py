@@ -235,6 +235,10 @@ def _dry_run(args: Args, sweep: Sweep) -> int:
     from stoker.client.client import Client
     from stoker.sweeps.earlier_runs import Rerun
 
+    if sweep.is_adaptive:
+        from stoker.cli.adaptive_sweep import dry_run
+
+        return dry_run(sweep)
     with Client() as client:
         history, slots = ask_queue(client, sweep, _done_here(client.home, sweep))
     rerun = Rerun(args.rerun or "undone")
@@ -266,7 +270,7 @@ def _queue(args: Args, sweep: Sweep, common: Submission) -> int:
     from stoker.client.client import Client
     from stoker.sweep_results.collect import write_manifest
     from stoker.sweeps.earlier_runs import EarlierRuns, Rerun
-    from stoker.sweeps.queueing import queue_runs, submission_lock
+    from stoker.sweeps.queueing import make_search_order, queue_runs, submission_lock
     from stoker.wire import NewSetting
 
     write_manifest(sweep)
@@ -277,6 +281,8 @@ def _queue(args: Args, sweep: Sweep, common: Submission) -> int:
             name = f"max-failures.{sweep.name}"
             client.set_config(NewSetting(name=name, value=str(args.max_failures)))
         added = list(queue_runs(client, runs, common))
+        if sweep.is_watched and (added or history.live):
+            client.search(make_search_order(sweep, os.getcwd(), common))
     count = sum(part.last - part.first + 1 for part in added)
     passed_over = history.describe_skipped(sweep.count)
     if not added:

@@ -34,6 +34,8 @@ export function sweepForm() {
       cwd: readFolder(form),
       name: form.text('name') || undefined,
       method: form.text('method') || undefined,
+      metric: form.text('metric') || undefined,
+      goal: form.text('goal') || undefined,
       samples: form.read('samples', whole(1, MOST_SAMPLES)),
       seed: form.read('seed', whole(-MOST_SEED, MOST_SEED)),
       repeats: form.read('repeats', whole(1, MOST_SAMPLES)),
@@ -101,7 +103,9 @@ export function sweepForm() {
     h('div', {class: 'wide preview', 'aria-live': 'polite'}, () => show(preview.value, isBusy.value)),
     folderField(form, lookSoon),
     form.field('name', 'Name', {hint: "default: the program's", props: {autocomplete: 'off', oninput: lookSoon}}),
-    form.field('method', 'Method', {tag: 'select', props: {onchange: look}, children: [h('option', {value: ''}, 'as written (grid)'), h('option', {value: 'grid'}, 'grid: all combinations'), h('option', {value: 'random'}, 'random: samples')]}),
+    form.field('method', 'Method', {tag: 'select', props: {onchange: look}, children: [h('option', {value: ''}, 'as written (grid)'), h('option', {value: 'grid'}, 'grid: all combinations'), h('option', {value: 'random'}, 'random: samples'), h('option', {value: 'tpe'}, 'tpe: by the results so far')]}),
+    form.field('metric', 'Metric', {hint: 'compares runs; needed by tpe', props: {autocomplete: 'off', oninput: lookSoon}}),
+    form.field('goal', 'Better is', {tag: 'select', props: {onchange: look}, children: [h('option', {value: ''}, 'smaller'), h('option', {value: 'maximize'}, 'greater')]}),
     form.field('samples', 'Samples', {hint: 'how many to draw', props: number}),
     form.field('seed', 'Seed', {hint: 'the same seed draws the same runs', props: number}),
     form.field('repeats', 'Repeats', {hint: 'repeats of each run, with {seed}', props: number}),
@@ -120,8 +124,13 @@ function placeholder(kind) {
 /** @param {any} added */
 function describe(added) {
   const passed = added.passed_over > 0 ? ` ${plural(added.passed_over, 'run')} done, waiting or not selected.` : '';
-  const words = added.added > 0 ? `${plural(added.added, 'run')} in the queue, jobs ${added.first} to ${added.last}.` : 'Nothing to run.';
+  const words = added.added > 0 ? `${plural(added.added, 'run')} ${added.last === null ? 'by the results so far' : 'in the queue'}, ${jobsOf(added)}.` : 'Nothing to run.';
   return h('p', {class: 'added', role: 'status'}, words, passed, ' ', h('a', {href: link(`/sweeps/${encodeURIComponent(added.name)}`, {cwd: added.cwd})}, 'See the sweep'));
+}
+
+/** @param {any} added */
+function jobsOf(added) {
+  return added.last === null ? `from job ${added.first} on` : `jobs ${added.first} to ${added.last}`;
 }
 
 /**
