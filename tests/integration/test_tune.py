@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import optuna
 import pytest
+from optuna.storages.journal import JournalFileBackend
 
 from stoker.supervisor import process_tree
 
@@ -48,8 +49,8 @@ def _sweep(queue: Queue, *words: str, name: str = "s", runs: int = 6) -> str:
 
 def _trials(work: Path, name: str = "s") -> list[Any]:
     path = str(work / "results" / name / "study.log")
-    backend = optuna.storages.journal.JournalFileBackend(path)
-    study = optuna.load_study(study_name=name, storage=optuna.storages.JournalStorage(backend))
+    storage = optuna.storages.JournalStorage(JournalFileBackend(path))
+    study = optuna.load_study(study_name=name, storage=storage)
     return study.get_trials()
 
 

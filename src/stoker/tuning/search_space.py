@@ -111,7 +111,8 @@ class SearchSpace:
     ) -> tuple[dict[str, Any], dict[str, BaseDistribution]] | None:
         fixed = [name for name, _cell in self._space.fixed]
         names = {*fixed, *(n for each in block.dimensions for n in each.names if n in params)}
-        if names != set(params):
+        needed = {n for each in block.dimensions if each.when is None for n in each.names}
+        if names != set(params) or not needed <= names:
             return None
         values: dict[str, Any] = {}
         distributions: dict[str, BaseDistribution] = {}
@@ -256,13 +257,20 @@ def _inside(u: float) -> float:
 
 
 def _quantile_of(draw: Callable[[float], float], value: float) -> float:
-    """Return the quantile of a value, by bisection: a draw is monotonic in its quantile."""
+    """Return the quantile of a value; of a rounded one the middle of those that lead to it."""
+    rises = draw(_inside(1.0)) >= draw(_inside(0.0))
+    first = _bisect(lambda u: (draw(u) >= value) if rises else (draw(u) <= value))
+    behind = _bisect(lambda u: (draw(u) > value) if rises else (draw(u) < value))
+    return (first + behind) / 2
+
+
+def _bisect(is_behind: Callable[[float], bool]) -> float:
+    """Return the least quantile for which a statement is true that stays true."""
     low, high = 0.0, 1.0
-    rises = draw(_inside(high)) >= draw(_inside(low))
     for _step in range(_BISECTIONS):
         middle = (low + high) / 2
-        if (draw(_inside(middle)) < value) == rises:
-            low = middle
-        else:
+        if is_behind(_inside(middle)):
             high = middle
+        else:
+            low = middle
     return (low + high) / 2

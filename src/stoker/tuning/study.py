@@ -66,10 +66,9 @@ class StudyLock:
 
     def __init__(self, root: str, name: str, within_s: float = _LOCK_WITHIN_S) -> None:
         """Take the lock; ConflictError if another process keeps it."""
-        os.makedirs(root, exist_ok=True)
         path = os.path.join(root, LOCK)
         deadline = time.monotonic() + within_s
-        while (fd := pid_lock.take(path)) is None:
+        while (fd := _take(root, path)) is None:
             if time.monotonic() > deadline:
                 pid = pid_lock.holder_pid(path) or "unknown"
                 raise ConflictError(
@@ -82,6 +81,14 @@ class StudyLock:
     def release(self) -> None:
         """Let another process steer the study."""
         os.close(self._fd)
+
+
+def _take(root: str, path: str) -> int | None:
+    try:
+        os.makedirs(root, exist_ok=True)
+        return pid_lock.take(path)
+    except OSError as error:
+        raise UsageError(f"cannot write to {root}: {error.strerror}", field="cwd") from error
 
 
 class Study:
@@ -104,6 +111,7 @@ class Study:
         return self._about.key
 
     def _open_storage(self, notify: Callable[[str], None]) -> JournalStorage:
+        os.makedirs(self._sweep.root, exist_ok=True)
         with contextlib.suppress(FileNotFoundError):  # of a process that was killed
             os.unlink(os.path.join(self._sweep.root, _OPTUNA_LOCK))
         _cut_unfinished_line(self.path)
