@@ -25,6 +25,7 @@ only those run that have not succeeded."""
 EXAMPLES = """\
   stoker sweep 'python t.py --lr {lr} --bs {bs}' lr=1e-3,3e-4 bs=32,64
   stoker sweep 'python t.py {args}' lr='loguniform(1e-5,1e-1)' -n 50 --seed 0
+  stoker sweep 'python t.py {args}' lr='loguniform(1e-5,1e-1)' -n 50 --method tpe --maximize acc
   stoker sweep 'python t.py {hydra}' opt=sgd,adam 'seed=range(3)'
   stoker sweep sweep.yaml                      from a file; -f sweep.yaml is the same
   stoker sweep -f sweep.yaml lr=1e-4 --dry-run  see what would run, with another lr
