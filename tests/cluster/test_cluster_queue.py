@@ -118,6 +118,13 @@ def test_a_remote_log_is_complete_when_its_end_is_reported(lab: Lab) -> None:
     assert lab.log(job).read_bytes() == bytes(range(256)) * 8000
 
 
+def test_a_remote_run_has_the_folders_and_the_path_of_its_box(lab: Lab) -> None:
+    job = lab.add("echo $HOME $TMPDIR $STOKER_HOME", "--node", "h1")
+    lab.until_state(job, "done")
+    folder, home = lab.hosts.hosts[1].folder, lab.hosts.home(1)
+    assert lab.log(job).read_text() == f"{folder} {folder} {home}\n"
+
+
 def test_a_remote_run_is_killed(lab: Lab, work: Work) -> None:
     job = work.add_waiting(0, "--node", "h2")
     lab.ok("kill", str(job))

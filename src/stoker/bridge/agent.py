@@ -24,6 +24,7 @@ from stoker.bridge.agent_messages import CacheRequest, Departure, decode_request
 from stoker.bridge.log_forwarder import LogForwarders
 from stoker.bridge.node_gpu_monitor import NodeGpuMonitor
 from stoker.bridge.protocol_proxy import ProtocolProxy
+from stoker.cluster.node_environment import own_environment
 from stoker.cluster.ray_supervisor_control import ray_supervisor_pid
 from stoker.cluster.settings import leaving_path, load_node, load_settings
 from stoker.core.slot import Slot
@@ -70,6 +71,9 @@ class Agent:
         home = find_home()
         node, settings = load_node(home), load_settings(home)
         gpus = None if settings is None else settings.gpus
+        recorded = {} if settings is None else settings.env
+        # The head, and a box whose Ray was not started by Stoker, have recorded none.
+        self._env = recorded or own_environment(home, os.environ, {}, None)
         self._folder = os.path.join(home, "cluster", "queues", queue)
         os.makedirs(self._folder, mode=0o700, exist_ok=True)
         self._lease_file = os.path.join(self._folder, "lease_file")
@@ -207,6 +211,7 @@ class Agent:
             self._introduction.name,
             self._log_forwarders,
             self._checkpoints,
+            self._env,
         )
         self._guard = asyncio.ensure_future(self._replace_supervisor(self._proxy))
         return None

@@ -13,7 +13,7 @@ import errno
 import os
 import socket
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -22,8 +22,10 @@ from stoker.bridge.agent_messages import StreamOutput
 from stoker.bridge.atomic_files import write_whole
 from stoker.bridge.checkpoint_watch import CheckpointWatch
 from stoker.bridge.log_forwarder import LogForwarders
+from stoker.cluster.node_environment import fit_environment
 from stoker.core.job import Attempt
 from stoker.engine.run_folder import run_variables
+from stoker.executors.command import find_program
 from stoker.executors.connection import REPLIES
 from stoker.executors.contract import Ended, Lost, Refused, Revoked, Started
 from stoker.executors.node_orders import (
@@ -54,6 +56,13 @@ _REPLY_BYTES = 1 << 20
 _PRIVATE = -1  # number of a context that heads do not use
 
 
+class Found(NamedTuple):
+    """The program of a start on this node, and what the node lacks for it, if anything."""
+
+    program: str
+    missing: str | None
+
+
 class WaitingReport(NamedTuple):
     """A report that the head has not read yet, and the attempt that it ends, if any."""
 
@@ -71,12 +80,14 @@ class ProtocolProxy:
         name: str,
         logs: LogForwarders,
         checkpoints: NodeCheckpoints,
+        env: Mapping[str, str],
     ) -> None:
         self._connection = connection
         self._folder = folder
         self._name = name
         self._logs = logs
         self._checkpoints = checkpoints
+        self._env = env
         self._watch = CheckpointWatch(checkpoints)
         self._buffer = LineBuffer()
         self._waiting: deque[WaitingReport] = deque()
@@ -86,7 +97,7 @@ class ProtocolProxy:
         self._unwritten: dict[str, OSError] = {}  # scripts for which there is no room
         self._has_output = asyncio.Event()
         self._turn = asyncio.Lock()
-        self._looked_up: dict[tuple[str, str], str | None] = {}
+        self._looked_up: dict[tuple[str, str, str], Found] = {}
         self.running: dict[str, int] = {}
         self.unconfirmed: set[str] = set()  # ended attempts that the head has not acknowledged
         self._keys_of_slot: dict[int, tuple[str, ...]] = {}
@@ -232,9 +243,10 @@ class ProtocolProxy:
         """Return the orders for the supervisor that correspond to one of the head."""
         match order:
             case DefineContext():
-                if "STOKER_CHECKPOINTS" in order.env:
-                    order.env["STOKER_CHECKPOINTS"] = os.path.join(self._folder, "checkpoints")
-                self._contexts[order.number] = order
+                env = fit_environment(order.env, self._env)
+                if "STOKER_CHECKPOINTS" in env:
+                    env["STOKER_CHECKPOINTS"] = os.path.join(self._folder, "checkpoints")
+                order = self._contexts[order.number] = order._replace(env=env)
             case ForgetContext():
                 self._contexts.pop(order.number, None)
             case DefineSlot():
@@ -286,20 +298,22 @@ class ProtocolProxy:
         if (copy := self._copies.pop(key, None)) is not None:
             context = _private_context(context, copy)
             ahead = [context]
-        missing = await self._find_missing(context.cwd, argv[0])
-        if missing is not None:
-            self._refuse(key, errno.ENOENT, f"{self._name} has no {missing}")
+        path = context.env.get("PATH", os.defpath)
+        found = await self._look_up(context.cwd, argv[0], path)
+        if found.missing is not None:
+            self._refuse(key, errno.ENOENT, f"{self._name} has no {found.missing}")
             return []
+        argv[0] = found.program
         os.makedirs(self._checkpoints.path(_job_of(key)), exist_ok=True)
         here = None if log is None else self._logs.begin(key, log, start.log_offset)
         self.slot_of[key] = start.slot
         return [*ahead, start._replace(context=context.number, argv=argv, log=here)]
 
-    async def _find_missing(self, folder: str, program: str) -> str | None:
-        """Return what a start needs and the node lacks. A thread looks it up: a file system may hang."""
-        asked = folder, program
+    async def _look_up(self, folder: str, program: str, path: str) -> Found:
+        """Look for what a start needs. A thread does it: a file system may hang."""
+        asked = folder, program, path
         if asked not in self._looked_up:
-            self._looked_up[asked] = await asyncio.to_thread(_find_missing, folder, program)
+            self._looked_up[asked] = await asyncio.to_thread(_look_up, *asked)
         return self._looked_up[asked]
 
     def _refuse(self, key: str, code: int, reason: str) -> None:
@@ -322,10 +336,15 @@ def _written(key: str, *, is_over: bool) -> WaitingReport:
     return WaitingReport(reports.checkpoints(key, is_over).encode(), key if is_over else None)
 
 
-def _find_missing(folder: str, program: str) -> str | None:
+def _look_up(folder: str, program: str, path: str) -> Found:
+    """Look for the folder and the program of a start. A program without a slash is looked up in PATH."""
     if not os.path.isdir(folder):
-        return f"folder {folder}"
-    return program if program.startswith("/") and not os.path.exists(program) else None
+        return Found(program, f"folder {folder}")
+    if "/" in program:
+        is_missing = program.startswith("/") and not os.path.exists(program)
+        return Found(program, program if is_missing else None)
+    found = find_program(program, path)
+    return Found(found or program, None if found else f"program {program} in its PATH")
 
 
 def _private_context(context: DefineContext, copy: RunInCopy) -> DefineContext:

@@ -56,6 +56,7 @@ class ClusterSettings(msgspec.Struct, frozen=True, kw_only=True):
     own_address: str
     labels: dict[str, str] = {}
     gpus: str | None = None  # in the form of --gpus; None: every GPU not in use
+    env: dict[str, str] = {}  # of jobs on this box: see node_environment
 
     @property
     def is_head(self) -> bool:

@@ -40,6 +40,7 @@ class LaunchSpec(msgspec.Struct, frozen=True):
     transfer: AttemptTransfer | None = None  # what another node needs to start it
     trace: str | None = None  # the file that holds its error, if that is not the log
     checkpoints: str | None = None  # its folder of checkpoints, which goes along to another node
+    program: str | None = None  # the name of its program, if PATH decides which that is
 
     def start_warm(
         self,
@@ -105,6 +106,7 @@ class LaunchBuilder(msgspec.Struct, eq=False):
             spec.transfer,
             running.is_claimed_ahead,
             self._checkpoints(running, spec),
+            spec.program,
         )
 
     def _checkpoints(self, running: RunningAttempt, spec: LaunchSpec) -> str | None:

@@ -74,7 +74,9 @@ class LaunchSpecs:
         if _needs_checkpoints(attempt, entry):
             self._make_checkpoint_folder(facts.id)
         words = self._words(facts, context)
-        transfer = self._transfer(facts, options, words)
+        program = _looked_up_program(facts, words)
+        transfer = self._transfer(facts, options, words, program)
+        unwrapped = words
         if options.sync:
             words = self._run_in_copy(attempt, facts, options, words)
         if options.interactive is not None:
@@ -92,6 +94,7 @@ class LaunchSpecs:
             env,
             transfer=transfer,
             checkpoints=checkpoint_folder(self._home, facts.id),
+            program=program if words is unwrapped else None,
         )
         modules = [name for name in options.warm if name != AUTO or self._is_warm()]
         if not modules:
@@ -113,7 +116,9 @@ class LaunchSpecs:
                 os.unlink(log)
         return log
 
-    def _transfer(self, facts: Facts, options: Options, words: list[str]) -> AttemptTransfer | None:
+    def _transfer(
+        self, facts: Facts, options: Options, words: list[str], program: str | None
+    ) -> AttemptTransfer | None:
         """What another node needs to run a job with a snapshot; with --sync, results come back."""
         environment = self._jobs.surroundings(facts.submission)
         if environment.snapshot is None or facts.fresh:
@@ -126,7 +131,7 @@ class LaunchSpecs:
             results = os.path.relpath(target, cwd)
             run = (os.path.normpath(os.path.join(inside, results)), target)
         return AttemptTransfer(
-            argv=words,
+            argv=words if program is None else [program, *words[1:]],
             snapshot=os.path.join(self._home, "snapshots", identity),
             inside=inside,
             run=run,
@@ -246,6 +251,16 @@ class LaunchSpecs:
             if len(self._made_folders) > 1000:
                 self._made_folders.clear()
             self._made_folders.add(folder)
+
+
+def _looked_up_program(facts: Facts, words: list[str]) -> str | None:
+    """Return the name of a program that was looked up in PATH; None for a path, a script and a shell line."""
+    if is_script(facts):
+        return None
+    first = split_words(facts.command) if facts.form == "argv" else facts.command.split()
+    name = os.fsdecode(first[0]) if first else ""
+    is_found = "/" not in name and os.path.basename(words[0]) == name
+    return name if name and is_found and words[1:2] != ["-c"] else None
 
 
 def checkpoint_folder(home: str, job: int) -> str:

@@ -70,6 +70,9 @@ class Launch(msgspec.Struct, frozen=True):
     transfer: AttemptTransfer | None = None  # of an attempt on another machine
     ahead: bool = False
     checkpoints: str | None = None  # the folder of this machine to send along to another one
+    program: str | None = (
+        None  # the name of the program, which another machine looks up in its own PATH
+    )
 
 
 class Restore(msgspec.Struct, frozen=True):

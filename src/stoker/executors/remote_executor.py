@@ -180,9 +180,11 @@ def _as_node_slot(slot: Slot) -> Slot:
 
 
 def _for_node(order: Launch) -> Launch:
-    """Return a launch with the command line for the node, if a tree goes with it."""
+    """Return a launch with the command line for the node."""
     if order.transfer is None:
-        return order
+        if order.program is None:
+            return order
+        return msgspec.structs.replace(order, argv=[order.program, *order.argv[1:]])
     return msgspec.structs.replace(order, argv=order.transfer.argv, warm=None, env=None)
 
 

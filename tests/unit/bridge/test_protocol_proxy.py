@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import errno
+import os
 import socket
 import threading
 from collections.abc import Callable, Coroutine
@@ -17,7 +18,7 @@ from stoker.bridge import protocol_proxy as module
 from stoker.bridge.agent_messages import StreamOutput
 from stoker.bridge.checkpoint_watch import CheckpointWatch
 from stoker.bridge.log_forwarder import LogForwarders, LogPiece
-from stoker.bridge.protocol_proxy import ProtocolProxy
+from stoker.bridge.protocol_proxy import Found, ProtocolProxy
 from stoker.executors.connection import REPLIES
 from stoker.executors.contract import Refused
 from stoker.executors.node_orders import NODE_ORDERS, KeepAttempts, NodeOrder, RunInCopy, SendScript
@@ -33,6 +34,9 @@ def ended(key: str) -> str:
     return reports.ended(key, Ending(0, 1, 2, 3))
 
 
+OWN = {"PATH": os.environ["PATH"], "HOME": "/home/of/the/node"}
+
+
 class Node:
     """A protocol proxy; the test plays both the head and the supervisor."""
 
@@ -42,7 +46,7 @@ class Node:
         self.supervisor.settimeout(20)
         self.logs = LogForwarders(str(folder / "logs"))
         self.checkpoints = NodeCheckpoints(str(folder / "checkpoints"), Blobs(str(folder), 1 << 20))
-        self.proxy = ProtocolProxy(connection, str(folder), "far", self.logs, self.checkpoints)
+        self.proxy = ProtocolProxy(connection, str(folder), "far", self.logs, self.checkpoints, OWN)
 
     async def order(self, *orders: NodeOrder) -> None:
         """Send orders of the head."""
@@ -174,10 +178,11 @@ def test_a_hung_file_system_delays_starts_and_later_orders_but_no_reports(
 ) -> None:
     hangs = threading.Event()
 
-    def find_missing(_folder: str, _program: str) -> None:
+    def look_up(_folder: str, program: str, _path: str) -> Found:
         hangs.wait()
+        return Found(program, None)
 
-    monkeypatch.setattr(module, "_find_missing", find_missing)
+    monkeypatch.setattr(module, "_look_up", look_up)
 
     async def scenario(node: Node) -> None:
         context = DefineContext(0, {}, str(tmp_path), "/bin/sh")
@@ -189,7 +194,7 @@ def test_a_hung_file_system_delays_starts_and_later_orders_but_no_reports(
         await asyncio.gather(start, revoke)
         sent = node.supervisor.recv(1 << 16).splitlines(keepends=True)
         assert sent == [
-            SUPERVISOR_ORDERS.encode((context, attempt)),
+            SUPERVISOR_ORDERS.encode((context._replace(env=OWN), attempt)),
             SUPERVISOR_ORDERS.encode((RevokeAttempt("7.1"),)),
         ]
 
@@ -201,14 +206,14 @@ def test_a_hung_file_system_delays_starts_and_later_orders_but_no_reports(
 
 def test_an_attempt_with_a_tree_runs_in_its_copy(tmp_path: Path) -> None:
     async def scenario(node: Node) -> None:
-        start = StartAttempt("7.1", 0, 5, ["true"], None)
+        start = StartAttempt("7.1", 0, 5, ["/bin/sh"], None)
         copy = RunInCopy("7.1", str(tmp_path), "/run")
         submitted = {"A": "b", "STOKER_WANDB_GROUPS": "opt"}
         await node.order(DefineContext(0, submitted, "/nowhere", "/bin/sh"), copy, start)
         (line,) = node.supervisor.recv(1 << 16).splitlines()
         _, private, started = SUPERVISOR_ORDERS.decode(line)
-        own = {"STOKER_RUN_DIR": "/run", "WANDB_SWEEP_PARAM_PATH": "/run/wandb_params.yaml"}
-        env = {**submitted, "PWD": str(tmp_path), **own}
+        run = {"STOKER_RUN_DIR": "/run", "WANDB_SWEEP_PARAM_PATH": "/run/wandb_params.yaml"}
+        env = {**submitted, **OWN, "PWD": str(tmp_path), **run}
         assert private == DefineContext(-1, env, str(tmp_path), "/bin/sh")
         assert started == start._replace(context=-1)
 
@@ -217,7 +222,7 @@ def test_an_attempt_with_a_tree_runs_in_its_copy(tmp_path: Path) -> None:
 
 def test_a_command_may_contain_the_text_of_any_order(tmp_path: Path) -> None:
     async def scenario(node: Node) -> None:
-        start = StartAttempt("7.1", 0, 0, ["true", '"transfer"', '["ended","7.1"]'], None)
+        start = StartAttempt("7.1", 0, 0, ["/bin/sh", '"transfer"', '["ended","7.1"]'], None)
         await node.order(DefineContext(0, {}, str(tmp_path), "/bin/sh"), start)
         (line,) = node.supervisor.recv(1 << 16).splitlines()
         assert SUPERVISOR_ORDERS.decode(line)[1] == start
@@ -284,3 +289,49 @@ def test_checkpoints_that_change_are_not_reported(tmp_path: Path) -> None:
     assert [watch.has_written(7) for _ in range(2)] == [True, False]
     watch.forget(7)
     assert [watch.has_written(7) for _ in range(2)] == [False, True]
+
+
+async def refusal_of(node: Node, *argv: str, env: dict[str, str]) -> str:
+    """Start a command that the node refuses, and return the reason."""
+    context = DefineContext(0, env, str(node.folder), "/bin/sh")
+    await node.order(context, StartAttempt("7.1", 0, 0, [*argv], None))
+    output = await node.proxy.read(20)
+    assert output is not None
+    (report,) = map(REPLIES.decode, output.reports)
+    assert isinstance(report, Refused)
+    assert report.errno == errno.ENOENT
+    return report.reason
+
+
+def test_a_program_without_a_path_is_looked_up_on_the_node(tmp_path: Path) -> None:
+    venv = tmp_path / "venv" / "bin"
+    venv.mkdir(parents=True)
+    (venv / "train").write_text("#!/bin/sh\n")
+    (venv / "train").chmod(0o755)
+
+    async def scenario(node: Node) -> None:
+        env = {"PATH": f"{venv}:/only/on/the/head", "HOME": "/home/of/the/head"}
+        assert await refusal_of(node, "train", env=env) == "far has no program train in its PATH"
+        active = {**env, "VIRTUAL_ENV": str(tmp_path / "venv")}
+        context = DefineContext(1, active, str(tmp_path), "/bin/sh")
+        await node.order(context, StartAttempt("8.1", 1, 0, ["train", "--lr"], None))
+        *_, defined, started = [
+            order
+            for line in node.supervisor.recv(1 << 16).splitlines()
+            for order in SUPERVISOR_ORDERS.decode(line)
+        ]
+        assert isinstance(defined, DefineContext)
+        assert defined.env["HOME"] == OWN["HOME"]
+        assert defined.env["PATH"] == f"{venv}:{OWN['PATH']}"
+        assert isinstance(started, StartAttempt)
+        assert started.argv == [str(venv / "train"), "--lr"]
+
+    run(tmp_path, scenario)
+
+
+def test_a_program_that_only_the_head_has_is_refused(tmp_path: Path) -> None:
+    async def scenario(node: Node) -> None:
+        reason = await refusal_of(node, "/only/on/the/head/python", "x.py", env={})
+        assert reason == "far has no /only/on/the/head/python"
+
+    run(tmp_path, scenario)

@@ -11,8 +11,9 @@ from stoker.cli.verbs import cluster
 from stoker.cluster import settings
 from stoker.cluster.ray_command import TOKEN_VARIABLE
 from stoker.cluster.ray_survey import Member, RaySurvey
+from stoker.errors import ConflictError, StokerError
 
-ARGS = Args(target="10.0.0.1", name=None, label=None, gpus=None)
+ARGS = Args(target="10.0.0.1", name=None, label=None, gpus=None, env=None, setup=None)
 
 
 @pytest.fixture
@@ -72,3 +73,38 @@ def test_a_machine_that_comes_back_keeps_its_id(
 
     assert settings.load_node(home) == before
     assert capsys.readouterr().err == ""
+
+
+def test_the_environment_of_jobs_is_recorded(home: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    find(monkeypatch)
+    monkeypatch.setenv("HOME", "/home/me")
+    monkeypatch.delenv("TMPDIR", raising=False)
+    args = Args(**{**vars(ARGS), "env": ["DATA=/mnt"], "setup": "export CUDA=12"})
+
+    assert cluster._join(home, args) == 0
+
+    known = settings.load_settings(home)
+    assert known is not None
+    expected = {"HOME": "/home/me", "STOKER_HOME": home, "DATA": "/mnt", "CUDA": "12"}
+    assert expected.items() <= known.env.items()
+    assert "TMPDIR" not in known.env
+
+
+def test_a_setup_that_fails_changes_nothing(home: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    find(monkeypatch)
+    args = Args(**{**vars(ARGS), "setup": "exit 3"})
+    with pytest.raises(StokerError, match="--setup fails"):
+        cluster._join(home, args)
+    assert settings.load_settings(home) is None
+
+
+@pytest.mark.parametrize("option", ["name", "label", "gpus", "env", "setup"])
+def test_a_member_is_told_to_leave_before_it_joins_with_other_options(
+    home: str, monkeypatch: pytest.MonkeyPatch, option: str
+) -> None:
+    find(monkeypatch)
+    assert cluster._join(home, ARGS) == 0
+    value = ["A=b"] if option in ("label", "env") else "x"
+    args = Args(**{**vars(ARGS), option: value})
+    with pytest.raises(ConflictError, match=f"leave, and then join with --{option}"):
+        cluster._join(home, args)

@@ -48,6 +48,25 @@ def test_words_are_passed_on_as_they_are_and_found_along_the_jobs_own_path(
     assert launched(harness).argv == [str(program), "a b", "$x", ""]
 
 
+@pytest.mark.parametrize(
+    ("command", "program"),
+    [
+        (["true", "a b"], "true"),
+        ("true -x", "true"),
+        ("/bin/true -x", None),
+        (["./true"], None),
+        ("true && true", None),
+        (["sh", "-c", "x"], None),
+        ("exit 1", None),
+    ],
+)
+def test_the_name_of_a_program_goes_along_if_path_decides_which_it_is(
+    harness: Harness, command: str | list[str], program: str | None
+) -> None:
+    harness.add(command, env={"PATH": os.environ["PATH"]})
+    assert launched(harness).program == program
+
+
 def test_a_program_that_is_not_found_is_left_for_the_executor_to_complain_about(
     harness: Harness,
 ) -> None:

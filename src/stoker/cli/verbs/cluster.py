@@ -13,6 +13,7 @@ from stoker.cli.credentials import find_credentials, make_credentials
 from stoker.cli.join_lines import parse_expires, revoke, show_join_line, show_new_join_line
 from stoker.cli.messages import note
 from stoker.cluster import ray_supervisor_control, ray_survey, settings
+from stoker.cluster.node_environment import own_environment, parse_variables
 from stoker.cluster.ray_folder import remove_ray_folder
 from stoker.cluster.tls import load_certificates
 from stoker.errors import ConflictError, UsageError
@@ -35,6 +36,7 @@ EXAMPLES = """\
   stoker cluster token --expires 7d         on the first box: another line for the others
   stoker cluster revoke                     no line printed so far lets a box in any more
   stoker cluster join 10.0.0.1 --name big --label disk=nvme
+  stoker cluster join 10.0.0.1 --env DATA=/mnt/data --setup 'source ~/venv/bin/activate'
   stoker cluster status                     who is in the cluster
   stoker cluster leave                      take this box out; what runs on it runs elsewhere
   stoker cluster forget gpu2                on the first box: gpu2 is not coming back
@@ -49,10 +51,14 @@ _ONLY = {
     "name": ("up", "join"),
     "label": ("up", "join"),
     "gpus": ("join",),
+    "env": ("join",),
+    "setup": ("join",),
     "json": ("status",),
     "expires": ("up", "token"),
     "no_tls": ("up",),
 }
+
+_OF_JOIN = ("name", "label", "gpus", "env", "setup")
 
 ARGUMENTS = (
     arg("action", choices=_ACTIONS, metavar="ACTION", help=", ".join(_ACTIONS)),
@@ -74,6 +80,8 @@ ARGUMENTS = (
     arg("--label", action="append", metavar="K=V", help="up, join: for jobs that want such a box"),
     arg("--no-tls", action="store_true", help="up: do not encrypt what goes between the boxes"),
     arg("--gpus", metavar="SLOTS", help="join: which GPUs; default: every one not in use"),
+    arg("--env", action="append", metavar="K=V", help="join: a variable of every job on this box"),
+    arg("--setup", metavar="SHELL", help="join: 'module load cuda': jobs here have what it sets"),
     arg("--json", action="store_true", help="status: print a JSON object"),
 )
 
@@ -202,7 +210,8 @@ def _join(home: str, args: Args) -> int:
     address = ray_survey.resolve(host)
     known = settings.load_settings(home)
     if known is not None:
-        return _join_again(home, known, address, port)
+        return _join_again(home, args, known, address, port)
+    env = own_environment(home, os.environ, parse_variables(args.env or ()), args.setup)
     own = ray_survey.own_address(address, port)
     if own == address or address.startswith("127."):
         raise ConflictError(
@@ -219,7 +228,13 @@ def _join(home: str, args: Args) -> int:
         _join_ray(
             home,
             settings.ClusterSettings(
-                role="node", address=address, port=port, own_address=own, labels=labels, gpus=slots
+                role="node",
+                address=address,
+                port=port,
+                own_address=own,
+                labels=labels,
+                gpus=slots,
+                env=env,
             ),
         )
     print(
@@ -253,7 +268,9 @@ def _check_slots(text: str | None) -> str | None:
     return text
 
 
-def _join_again(home: str, known: settings.ClusterSettings, address: str, port: int) -> int:
+def _join_again(
+    home: str, args: Args, known: settings.ClusterSettings, address: str, port: int
+) -> int:
     if known.is_head:
         raise ConflictError(
             f"this box is the first of the cluster at {known.target}: stoker cluster leave ends that"
@@ -263,6 +280,12 @@ def _join_again(home: str, known: settings.ClusterSettings, address: str, port: 
             f"this box is a member of the cluster at {known.target}: stoker cluster leave comes first"
         )
     name = settings.load_node(home).name
+    given = [option for option in _OF_JOIN if getattr(args, option) is not None]
+    if given:
+        raise ConflictError(
+            f"this box is a member already, as {name}: stoker cluster leave, and then join with"
+            f" --{given[0]}"
+        )
     if ray_supervisor_control.ray_supervisor_pid(home) is None:
         ray_survey.reach(address, port)
         ray_supervisor_control.start_ray_supervisor(home)
