@@ -40,13 +40,15 @@ def launch(
     slots: tuple[int, ...] = (0,),
     learned: Path | None = None,
     env: dict[str, str] | None = None,
+    mem_bytes: int = 0,
 ) -> Path:
     """Launch a python command warm; returns its log."""
     argv = [sys.executable, *words]
     warm = make_warm(argv, list(modules), str(harness.work), str(learned or harness.work.parent))
     assert not isinstance(warm, str), warm
     log = harness.work.parent / f"log-{key}"
-    harness.executor.launch([Launch(key, slots, argv, str(log), 0, env, warm)])
+    order = Launch(key, slots, argv, str(log), 0, env, warm, mem_bytes=mem_bytes)
+    harness.executor.launch([order])
     return log
 
 

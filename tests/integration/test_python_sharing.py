@@ -128,7 +128,7 @@ def test_commands_share_if_they_are_asked_to() -> None:
 def test_what_cannot_be_is_refused_before_anything_starts() -> None:
     for share, gpu_mem, says in (
         ("maybe", None, "share: 'maybe' is not a sharing mode"),
-        ("auto", "lots", "gpu_mem: 'lots' is not an amount of GPU memory"),
+        ("auto", "lots", "gpu_mem: 'lots' is not an amount of memory"),
         ("auto", "30G", "30.0 GiB of GPU memory, and the largest GPU here has 24.0 GiB"),
     ):
         with pytest.raises(UsageError, match=says):

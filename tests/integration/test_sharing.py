@@ -179,7 +179,7 @@ def test_what_cannot_be_is_refused_in_one_line(queue: Queue) -> None:
             ("--gpu-mem", "30G"),
             "30.0 GiB of GPU memory, and the largest GPU here has 24.0",
         ),
-        (("--gpu-mem", "lots"), "--gpu-mem: 'lots' is not an amount of GPU memory"),
+        (("--gpu-mem", "lots"), "--gpu-mem: 'lots' is not an amount of memory"),
         (
             ("--share", "maybe"),
             "--share: 'maybe' is not a sharing mode: auto, never, free or always:N",

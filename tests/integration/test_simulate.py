@@ -38,7 +38,7 @@ def test_a_table_is_printed(stoker: Stoker) -> None:
     ("words", "says"),
     [
         (("--gpus", "many"), "write 4x24G"),
-        (("--gpus", "4xlots"), "is not an amount of GPU memory"),
+        (("--gpus", "4xlots"), "is not an amount of memory"),
         (("--runs", "3", "--memory", "30G", "--gpus", "4x24G"), "more than a GPU of 4x24G has"),
         (("--runs", "0"), "--runs is at least 1"),
         (("--trace", "nothing.csv"), "cannot read nothing.csv"),

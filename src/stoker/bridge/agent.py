@@ -36,6 +36,7 @@ from stoker.executors.supervisor_launcher import SupervisorLauncher, wait_for
 from stoker.gpus.nvml import Nvml
 from stoker.gpus.slot_grammar import default_slots, parse_slots
 from stoker.home import find_home
+from stoker.machine import count_cpus, read_memory
 from stoker.staging.node_cache import NodeCache
 from stoker.staging.node_checkpoints import NodeCheckpoints
 from stoker.supervisor import lease_file
@@ -119,6 +120,8 @@ class Agent:
                 gpu.uuid: NodeGpu(gpu.name, gpu.mem_total_bytes)
                 for gpu in (() if self._nvml is None else self._nvml.gpus())
             },
+            cpus=count_cpus(),
+            mem_bytes=read_memory().total_bytes or None,
         )
 
     async def call(self, data: bytes) -> bytes:

@@ -173,6 +173,7 @@ READERS: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "warm": ("warm", read_modules),
     "share": ("share", _share),
     "gpu_mem": ("gpu_mem_bytes", _size),
+    "mem": ("mem_bytes", _size),
     "node": ("nodes", _nodes),
     "on": ("on", _gpu_model),
     "node_label": ("node_labels", lambda words: read_labels("--node-label ", words)),

@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING
 
 from stoker.cli.arguments import Args
 from stoker.cli.messages import note
-from stoker.cli.verbs.run import check_gpu_mem, find_cwd, find_slots, make_environment
+from stoker.cli.verbs.run import (
+    check_gpu_mem,
+    check_host,
+    find_cwd,
+    find_slots,
+    make_environment,
+)
 from stoker.cli.verbs.sweep import note_warm
 from stoker.errors import UsageError
 
@@ -38,8 +44,11 @@ def run_here(args: Args, sweep: Sweep, common: Submission) -> int:
         retries=common.retries,
         share=None if common.share == "never" else common.share,
         gpu_mem=common.gpu_mem_bytes,
+        cpus=common.cpus,
+        mem_bytes=common.mem_bytes,
     )
     check_gpu_mem(request, nvml, slots)
+    capacity = check_host(request)
     write_manifest(sweep)
     runs, passed_over = _choose_runs(args, sweep)
     if not runs:
@@ -66,6 +75,7 @@ def run_here(args: Args, sweep: Sweep, common: Submission) -> int:
             max_failures=args.max_failures,
             resume=resumes,
             warm=tuple(common.warm),
+            capacity=capacity,
         )
         return output.run(record, settings, supervisor, nvml)
 

@@ -13,7 +13,7 @@ from stoker.core.job import MAX_NAME
 from stoker.core.selector import check_name
 from stoker.errors import UsageError
 from stoker.submit_context import make_absolute
-from stoker.wire import MAX_GPUS, MAX_PRIORITY, MAX_RETRIES, Settings, to_wire
+from stoker.wire import MAX_CPUS, MAX_GPUS, MAX_PRIORITY, MAX_RETRIES, Settings, to_wire
 
 NONE = "none"
 
@@ -53,6 +53,8 @@ _FIELDS: dict[str, tuple[str, Callable[[str], Any], bool]] = {
     "priority": ("priority", partial(_number, -MAX_PRIORITY, MAX_PRIORITY), False),
     "gpus": ("gpus", partial(_number, 0, MAX_GPUS), False),
     "gpu_mem": (*READERS["gpu_mem"], True),
+    "cpus": ("cpus", partial(_number, 1, MAX_CPUS), True),
+    "mem": (*READERS["mem"], True),
     "share": (*READERS["share"], False),
     "node": (*READERS["node"], True),
     "on": (*READERS["on"], True),

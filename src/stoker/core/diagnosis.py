@@ -22,6 +22,8 @@ def classify(status: int, tail: str, facts: Facts = _NO_FACTS) -> Failure:
     """Return the class and the reason of a failure. `tail` is the end of the attempt's log."""
     if status == 0:
         raise ValueError("an attempt with wait status 0 succeeded: there is no failure to classify")
+    if facts.overrun is not None:
+        return Failure(kind=FailureClass.OVER_MEM, reason=str(facts.overrun))
     symptom = find_symptom(tail)
     kind = _kind_of(symptom.kind, status, facts)
     figures = read_figures(tail) if kind is FailureClass.GPU_OOM else None

@@ -7,6 +7,8 @@ import signal
 
 import msgspec
 
+from stoker.core.size import format_memory
+
 _SIGKILL = signal.SIGKILL.value
 
 
@@ -15,6 +17,7 @@ class FailureClass(str, enum.Enum):
 
     GPU_OOM = "gpu_oom"
     HOST_OOM = "host_oom"
+    OVER_MEM = "over_mem"
     GPU_FAULT = "gpu_fault"
     NEIGHBOUR = "neighbour"
     NCCL = "nccl"
@@ -29,6 +32,7 @@ class FailureClass(str, enum.Enum):
 MEANING = {
     FailureClass.GPU_OOM: "the GPU had too little memory for it",
     FailureClass.HOST_OOM: "the machine had too little memory for it",
+    FailureClass.OVER_MEM: "it used more RAM than its --mem, and Stoker ended it",
     FailureClass.GPU_FAULT: "its GPU reported a fault",
     FailureClass.NEIGHBOUR: "a fault of its own, or of a job that it shared an MPS server with",
     FailureClass.NCCL: "its GPUs lost contact with each other",
@@ -53,12 +57,25 @@ class Remedy(str, enum.Enum):
     WHEN_SPACE = "when there is space"  # pause the queue until there is space, then retry
 
 
+class MemoryOverrun(msgspec.Struct, frozen=True):
+    """RAM that an attempt used when it was killed for that, and its limit."""
+
+    used_bytes: int
+    limit_bytes: int
+
+    def __str__(self) -> str:
+        used, limit = format_memory(self.used_bytes), format_memory(self.limit_bytes)
+        used = f"over {used}" if used == limit else used
+        return f"used {used} of RAM, more than its --mem {limit}"
+
+
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """Facts about a failed attempt that its log does not show.
 
     `oom_kills`: the kernel killed a process for lack of memory since the attempt began. `full_disk`: a
     folder of the attempt whose file system is full now. `xid`: the fault that the driver reported for its
-    GPU. `mps`: the attempt used an MPS server. `neighbours`: other jobs used the same MPS server.
+    GPU. `mps`: the attempt used an MPS server. `neighbours`: other jobs used the same MPS server. `overrun`:
+    the attempt was killed because it used more RAM than it may.
     """
 
     oom_kills: bool = False
@@ -66,6 +83,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     xid: int | None = None
     mps: bool = False
     neighbours: bool = False
+    overrun: MemoryOverrun | None = None
 
 
 class OomFigures(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,6 +124,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
 _REMEDIES = {
     FailureClass.GPU_OOM: Remedy.MORE_ROOM,
     FailureClass.HOST_OOM: Remedy.ONCE_MORE,
+    FailureClass.OVER_MEM: Remedy.AS_ASKED,
     FailureClass.GPU_FAULT: Remedy.ELSEWHERE,
     FailureClass.NEIGHBOUR: Remedy.WITHOUT_MPS,
     FailureClass.NCCL: Remedy.ONCE_MORE,

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from stoker.core.host_room import HostPlan, HostRooms
 from stoker.core.lifecycle import State, is_live
 from stoker.core.planner import Candidate, Plan, Start
+
+_NO_HOSTS = HostRooms()
 
 
 class InvariantError(AssertionError):
@@ -46,6 +49,25 @@ def _check_slots_of(start: Start, job: Candidate) -> None:
         raise InvariantError(f"job {job.id} is planned on {start.slots}, where it may not run")
 
 
+def _check_hosts(
+    plan: Plan,
+    waiting: Mapping[int, Candidate],
+    node_of: Sequence[str] | None,
+    hosts: HostRooms,
+) -> None:
+    left = HostPlan(hosts)
+    for start in plan.starts:
+        job = waiting.get(start.job)
+        if job is None or not job.declares_host:
+            continue
+        node = job.node if not start.slots else "" if node_of is None else node_of[start.slots[0]]
+        if start.in_advance or not left.has_room(job, node):
+            raise InvariantError(
+                f"job {job.id} is planned where it has too few CPUs or too little RAM"
+            )
+        left.take(job, node)
+
+
 def check_plan(
     plan: Plan,
     waiting: Sequence[Candidate],
@@ -54,11 +76,14 @@ def check_plan(
     rooms: Mapping[int, int],
     cpu_places: int,
     node_of: Sequence[str] | None = None,
+    hosts: HostRooms = _NO_HOSTS,
 ) -> None:
     """Check that a plan starts only waiting jobs, each once, with the slots it needs, on free slots.
 
-    With `node_of`, the node of each slot by its index, the slots of a job must be on one node.
+    With `node_of`, the node of each slot by its index, the slots of a job must be on one node. `hosts` must
+    have room for the CPUs and RAM that the started jobs declare.
     """
+    _check_hosts(plan, {job.id: job for job in waiting}, node_of, hosts)
     wanted = {job.id: job for job in waiting}
     if not {plan.reserved_for, *plan.reserved.values()} <= {None, *wanted}:
         raise InvariantError("slots are kept for a job that is not waiting")

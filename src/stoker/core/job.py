@@ -63,6 +63,13 @@ class JobClass(msgspec.Struct, frozen=True):
     share: str | None = None  # sharing mode; None: it does not share
     gpu_mem: int | None = None  # bytes that it needs on each GPU
     where: str | None = None  # nodes and GPU models it may run on, as JSON; None: any
+    cpus: int | None = None  # CPUs that are set aside for it
+    mem_bytes: int | None = None  # RAM that is set aside for it; with more it is ended
+
+    @property
+    def declares_host(self) -> bool:
+        """Whether it says how many CPUs or how much RAM it needs."""
+        return self.cpus is not None or self.mem_bytes is not None
 
     @property
     def job_class(self) -> JobClass:

@@ -17,6 +17,8 @@ class NodeFacts(msgspec.Struct, frozen=True):
     away: str | None = None
     since: float | None = None  # Unix time since which it is away
     lacks: str | None = None  # why no job starts there for a while, although it answers
+    cpus: int | None = None  # that its jobs may use
+    mem_bytes: int | None = None  # all of its RAM
 
     @property
     def is_open(self) -> bool:

@@ -6,6 +6,8 @@ that need no slot, jobs that may run elsewhere, and jobs whose time limit ends t
 slots it waits for can all be free.
 
 In a cluster all slots of a job, and all slots reserved for it, are on one node: see `_choose_node`.
+
+A job that declares CPUs or RAM also needs room for them on its node (`host_room.py`).
 """
 
 from __future__ import annotations
@@ -15,9 +17,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
+from stoker.core.host_room import HostPlan, HostRooms
 from stoker.core.job import JobClass, Request
 
 _NO_ROOM: Mapping[int, int] = {}
+_NOT_KEPT: Mapping[str, int] = {}
+_EMPTY_HOSTS = HostRooms()
 FORCED = 1 << 62
 """Priority of a job that its user starts before all others, regardless of thresholds."""
 DEPTH = 16
@@ -33,6 +38,7 @@ class Candidate(JobClass, frozen=True, kw_only=True):
     priority: int = 0
     rank: int = 0
     allowed: frozenset[int] | None = None  # slots it may use, also by `where`; None: all
+    node: str = ""  # where it starts if it needs no slot; empty for this machine
 
     @property
     def order(self) -> tuple[int, int, int]:
@@ -69,11 +75,15 @@ class Start(msgspec.Struct, frozen=True):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """Result of planning: the starts, the first job that must wait, and for which job a free slot is kept."""
+    """Result of planning: the starts, the first job that must wait, and for which job a free slot is kept.
+
+    `host_kept` has the job for which CPUs and RAM are kept, by node.
+    """
 
     starts: tuple[Start, ...]
     reserved_for: int | None = None
     reserved: Mapping[int, int] = _NO_ROOM
+    host_kept: Mapping[str, int] = _NOT_KEPT
 
 
 def plan(
@@ -85,6 +95,7 @@ def plan(
     cpu_places: int = 0,
     now: float = 0.0,
     nodes: Nodes | None = None,
+    hosts: HostRooms = _EMPTY_HOSTS,
 ) -> Plan:
     """Decide which jobs start. `waiting` comes in queue order and is read only as far as needed.
 
@@ -94,8 +105,10 @@ def plan(
     `room` gives, for slots with very short jobs, how many more jobs may be claimed in advance, to start
     when the slot becomes vacant. Claims in advance keep the queue's order: behind a job that needs a slot
     and gets none, none is claimed. If `nodes` is given, `busy` is ignored.
+
+    `hosts` gives the CPUs and RAM for jobs that declare them. Such a job is not claimed in advance.
     """
-    pool = _SlotPool(free, busy, now, nodes)
+    pool = _SlotPool(free, busy, now, nodes, HostPlan(hosts))
     rooms = _interleave(room)
     starts: list[Start] = []
     first_waiting: int | None = None
@@ -105,31 +118,41 @@ def plan(
         if pool.kept and not (rooms or cpu_places) and pool.is_all_kept():
             break
         if job.slots == 0:
-            if cpu_places:
+            if cpu_places and pool.take_host(job):
                 cpu_places -= 1
                 starts.append(Start(job.id, ()))
             continue
         taken = pool.take(job)
         if taken is not None:
             starts.append(Start(job.id, taken))
-        elif rooms and job.slots == 1 and job.allowed is None and not job.share:
+        elif rooms and _can_start_in_advance(job):
             starts.append(Start(job.id, (rooms.pop(),), in_advance=True))
         else:
             if first_waiting is None:
                 first_waiting = job.id
             rooms = []
-            if job.slots > 1:  # for a job of one slot there is no usable free slot left to reserve
-                pool.keep(job)
-    return Plan(tuple(starts), first_waiting, pool.reserved())
+            pool.let_wait(job)
+    return Plan(tuple(starts), first_waiting, pool.reserved(), pool.hosts.kept)
+
+
+def _can_start_in_advance(job: Candidate) -> bool:
+    is_plain = job.allowed is None and not job.share and not job.declares_host
+    return job.slots == 1 and is_plain
 
 
 class _SlotPool:
     """The slots while a plan is made: which are open, and which of them are kept for which job."""
 
     def __init__(
-        self, free: Sequence[int], busy: Sequence[Busy], now: float, nodes: Nodes | None
+        self,
+        free: Sequence[int],
+        busy: Sequence[Busy],
+        now: float,
+        nodes: Nodes | None,
+        hosts: HostPlan,
     ) -> None:
         self.open = list(free)
+        self.hosts = hosts
         self.kept: dict[int, int] = {}
         self._keepers = 0
         self._spare_until: dict[int, float] = {}
@@ -150,9 +173,12 @@ class _SlotPool:
         return all(spare_until.get(slot, now + 1.0) <= now for slot in self.open)
 
     def take(self, job: Candidate) -> tuple[int, ...] | None:
-        """Give a job open slots, all on one node; None if there are too few."""
-        wanted = job.slots
-        if self.kept or job.allowed is not None or (wanted > 1 and self._nodes is not None):
+        """Give a job open slots, all on one node, and what it declares; None if there is too little."""
+        wanted, declares_host = job.slots, job.declares_host
+        if declares_host and self._nodes is None and not self.hosts.has_room(job, ""):
+            return None
+        one_node = (wanted > 1 or declares_host) and self._nodes is not None
+        if self.kept or job.allowed is not None or one_node:
             taken = self._take_some(job)
         else:
             taken = tuple(self.open[:wanted]) if wanted <= len(self.open) else None
@@ -164,11 +190,47 @@ class _SlotPool:
                 self._taken[slot] = ends_by
             if self._busy_on:
                 self._busy_on.pop(self._node_of(taken[0]), None)
+            if declares_host:
+                self.hosts.take(job, self._node_of(taken[0]))
         return taken
+
+    def take_host(self, job: Candidate) -> bool:
+        """Give a job without slots what it declares; False if there is too little, or it is kept."""
+        if not job.declares_host:
+            return True
+        if not self.hosts.has_room(job, job.node):
+            self.hosts.keep(job, job.id, [job.node])
+            return False
+        self.hosts.take(job, job.node)
+        return True
+
+    def let_wait(self, job: Candidate) -> None:
+        """Keep for a job that has to wait what jobs behind it could take.
+
+        For a job of one slot there is no usable free slot left to keep. A job keeps no slots while it
+        lacks CPUs or RAM.
+        """
+        if job.declares_host:
+            nodes = self._nodes_of(job)
+            has_room = any(self.hosts.has_room(job, node) for node in nodes)
+            self.hosts.keep(job, job.id, nodes)
+            if not has_room:
+                return
+        if job.slots > 1:
+            self.keep(job)
+
+    def _nodes_of(self, job: Candidate) -> list[str]:
+        """Return the nodes with slots that a job may use."""
+        if self._nodes is None:
+            return [""]
+        node_of = self._nodes.node_of
+        return sorted(
+            {*(node_of if job.allowed is None else map(node_of.__getitem__, job.allowed))}
+        )
 
     def _take_some(self, job: Candidate) -> tuple[int, ...] | None:
         """Do the same for a job that may not use every open slot."""
-        kind = (job.slots, job.timeout_s, job.allowed)
+        kind = (job.slots, job.timeout_s, job.allowed, job.cpus, job.mem_bytes)
         if kind in self._refused:
             return None
         usable = self._usable(job)
@@ -186,12 +248,17 @@ class _SlotPool:
         """Return the open slots that a job may use without delaying a job ahead of it."""
         ends_by = float("inf") if job.timeout_s is None else self._now + job.timeout_s
         spare_until, allowed = self._spare_until, job.allowed
-        return [
+        usable = [
             slot
             for slot in self.open
             if (allowed is None or slot in allowed)
             and ends_by <= spare_until.get(slot, float("inf"))
         ]
+        if self._nodes is None or not job.declares_host:
+            return usable
+        nodes = {self._node_of(slot) for slot in usable}
+        roomy = {node for node in nodes if self.hosts.has_room(job, node)}
+        return [slot for slot in usable if self._node_of(slot) in roomy]
 
     def keep(self, job: Candidate) -> None:
         """Keep the open slots that a job may use for it, until enough other slots can be free."""

@@ -22,6 +22,7 @@ from stoker.engine.catch_up import catch_up
 from stoker.engine.config import Config
 from stoker.engine.context import QueueContext
 from stoker.engine.gpu_monitor import GpuMonitor
+from stoker.engine.host_resources import read_capacity
 from stoker.engine.poll_driver import boot_clock_s
 from stoker.engine.process_owners import ProcessOwners
 from stoker.engine.running_attempt import RunningAttempt
@@ -97,6 +98,7 @@ class Daemon:
             executor=self._executor,
             slots=slots,
             clock=boot_clock_s,
+            capacity=read_capacity(),
             name=self._name,
             mps_folder=os.path.join(self._home, "mps"),
             board=TurnBoard(),

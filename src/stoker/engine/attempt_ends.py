@@ -49,7 +49,8 @@ class AttemptEnds(msgspec.Struct, kw_only=True, eq=False):
 
     def end(self, running: RunningAttempt, outcome: Outcome, ended: Ended | None = None) -> None:
         """Record the end of an attempt; `ended` is None if the end of its process was not reported."""
-        failure = self.retry_policy.examine(running, outcome)
+        over_mem_bytes = 0 if ended is None else ended.over_mem_bytes
+        failure = self.retry_policy.examine(running, outcome, over_mem_bytes)
         use = self.gpus.measure(running, 0 if ended is None else ended.gpu_peak_bytes)
         verdict = self._judge_memory(running, failure, use)
         outcome = self._explain(running, outcome, failure, verdict, ended)
@@ -66,7 +67,12 @@ class AttemptEnds(msgspec.Struct, kw_only=True, eq=False):
         if self.gpus.sharing is not None:
             is_fault = failure is not None and failure.kind in _GPU_FAULTS
             self.gpus.sharing.on_end(
-                running, outcome, use, is_over=again is Again.NO, is_fault=is_fault
+                running,
+                outcome,
+                use,
+                is_over=again is Again.NO,
+                is_fault=is_fault,
+                ram_bytes=(usage.max_rss_kb or 0) * 1024,
             )
         self.listener.on_end(running, outcome, ended, again is not Again.NO)
 

@@ -107,6 +107,7 @@ class LaunchBuilder(msgspec.Struct, eq=False):
             running.is_claimed_ahead,
             self._checkpoints(running, spec),
             spec.program,
+            running.entry.request.mem_bytes or 0,
         )
 
     def _checkpoints(self, running: RunningAttempt, spec: LaunchSpec) -> str | None:

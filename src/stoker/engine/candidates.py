@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from stoker.core.planner import Candidate
 from stoker.engine.queue import QueueEntry
 from stoker.engine.retry_policy import RetryPolicy
@@ -32,9 +34,7 @@ class Candidates:
         self._entries: dict[int, QueueEntry] = {}
         self.candidates: list[Candidate] = []
         for position, entry in enumerate(entries):
-            request, candidate = entry.request, entry.candidate
-            if candidate is None:
-                candidate = Candidate(id=position, slots=request.slots, timeout_s=request.timeout_s)
+            request, candidate = entry.request, entry.candidate or _by_position(position, entry)
             if healing.directs and entry.known is not None:
                 directed = healing.direct(candidate, entry.known.id)
                 if directed is None:
@@ -46,6 +46,9 @@ class Candidates:
                 continue
             if not slot_table.can_have(request.slots, candidate.allowed):
                 continue
+            if candidate.declares_host and not candidate.slots:
+                node = slot_table.node_without_gpu(candidate)
+                candidate = msgspec.structs.replace(candidate, node=node)
             self._entries[candidate.id] = entry
             self.candidates.append(candidate)
             if candidate.share is not None and sharing is not None and sharing.is_possible:
@@ -101,3 +104,15 @@ class Candidates:
             if wanted > enough:
                 break
         return wanted
+
+
+def _by_position(position: int, entry: QueueEntry) -> Candidate:
+    """The candidate of a command that has no id."""
+    request = entry.request
+    return Candidate(
+        id=position,
+        slots=request.slots,
+        timeout_s=request.timeout_s,
+        cpus=request.cpus,
+        mem_bytes=request.mem_bytes,
+    )

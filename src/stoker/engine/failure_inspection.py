@@ -131,14 +131,3 @@ def count_oom_kills() -> int:
     except OSError:
         return 0
     return 0
-
-
-def read_memory() -> tuple[int, int]:
-    """Total and available memory of this machine, in bytes."""
-    found = {}
-    with open("/proc/meminfo", encoding="ascii") as file:
-        for line in file:
-            name, _, rest = line.partition(":")
-            if name in ("MemTotal", "MemAvailable"):
-                found[name] = int(rest.split()[0]) * 1024
-    return found["MemTotal"], found["MemAvailable"]

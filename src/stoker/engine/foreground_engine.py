@@ -22,6 +22,7 @@ from stoker.engine.command_reader import Source
 from stoker.engine.engine import Engine
 from stoker.engine.events import EngineListener
 from stoker.engine.foreground_queue import ForegroundQueue
+from stoker.engine.host_resources import HostCapacity
 from stoker.engine.journal_recovery import name_supervisor, recover
 from stoker.engine.poll_driver import PollDriver, boot_clock_s
 from stoker.engine.queue import QueueEntry
@@ -59,6 +60,7 @@ class ForegroundSettings(msgspec.Struct, frozen=True, kw_only=True):
     resume: bool = False
     warm: tuple[str, ...] = ()  # modules that a warm worker imports for python commands
     mps_folder: str | None = None  # for the folders of MPS daemons; None without MPS
+    capacity: HostCapacity | None = None  # of this machine, if the commands declare CPUs or RAM
 
 
 class ForegroundEngine:
@@ -106,7 +108,11 @@ class ForegroundEngine:
     def _build_engine(self) -> Engine:
         run, settings = self._run, self._settings
         queue = ForegroundQueue(self._source, run.jobs, settings.request, resume=settings.resume)
-        slot_table = SlotTable(settings.slots, last_freed_first=settings.last_freed_first)
+        slot_table = SlotTable(
+            settings.slots,
+            last_freed_first=settings.last_freed_first,
+            capacity=settings.capacity,
+        )
         rules = EngineRules(
             max_failures=settings.max_failures,
             in_advance=settings.in_advance and settings.max_failures is None,

@@ -152,7 +152,14 @@ class Nodes:
         since = None if away is None else time.time()
         known = self._slot_table.nodes.get(facts.name, NodeFacts(facts.name))
         self._slot_table.update_node(
-            msgspec.structs.replace(known, labels=facts.labels, away=away, since=since)
+            msgspec.structs.replace(
+                known,
+                labels=facts.labels,
+                away=away,
+                since=since,
+                cpus=facts.cpus,
+                mem_bytes=facts.mem_bytes,
+            )
         )
         for slot in facts.slots:
             for key in slot.keys:

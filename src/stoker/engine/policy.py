@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Protocol, overload
 
+from stoker.core.host_room import HostRooms
 from stoker.core.invariants import InvariantError, check_plan
 from stoker.core.planner import Busy, Candidate, Nodes, Plan, plan
 from stoker.errors import UsageError
@@ -17,7 +18,7 @@ DEFAULT = "default"
 class Policy(Protocol):
     """Decides which jobs start; has the signature of `stoker.core.planner.plan`.
 
-    A user's policy gets `nodes` only in a cluster.
+    A user's policy gets `nodes` only in a cluster, and `hosts` only if a job declares CPUs or RAM.
     """
 
     def __call__(
@@ -30,6 +31,7 @@ class Policy(Protocol):
         cpu_places: int,
         now: float,
         nodes: Nodes | None = None,
+        hosts: HostRooms = ...,
     ) -> Plan:
         """Plan one turn."""
 
@@ -101,7 +103,13 @@ class CheckedPolicy:
             made = self._policy(tuple(waiting), **copies)
             free, rooms, cpu_places = slots["free"], slots["room"], slots["cpu_places"]
             check_plan(
-                made, waiting, free=free, rooms=rooms, cpu_places=cpu_places, node_of=node_of
+                made,
+                waiting,
+                free=free,
+                rooms=rooms,
+                cpu_places=cpu_places,
+                node_of=node_of,
+                hosts=slots.get("hosts", HostRooms()),
             )
         except InvariantError as error:
             self._give_up(str(error))

@@ -9,15 +9,24 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from stoker.core.failure import Again, Facts, Failure, FailureClass, Remedy, tries_again
+from stoker.core.failure import (
+    Again,
+    Facts,
+    Failure,
+    FailureClass,
+    MemoryOverrun,
+    Remedy,
+    tries_again,
+)
 from stoker.core.job import Outcome
 from stoker.core.lifecycle import Event
 from stoker.core.planner import Candidate
-from stoker.engine.failure_inspection import FailureInspection, is_full, read_memory
+from stoker.engine.failure_inspection import FailureInspection, is_full
 from stoker.engine.gpu_features import GpuFeatures
 from stoker.engine.node_rests import NodeRests
 from stoker.engine.running_attempt import RunningAttempt
 from stoker.engine.slots import SlotTable
+from stoker.machine import read_memory
 from stoker.store.jobs import Jobs
 
 if TYPE_CHECKING:
@@ -69,13 +78,19 @@ class RetryPolicy:
         self._places = places
         self.checkpoints = checkpoints  # None in a foreground run, which uses no other machine
 
-    def examine(self, running: RunningAttempt, outcome: Outcome) -> Failure | None:
-        """Why an attempt failed; None if it did not."""
+    def examine(
+        self, running: RunningAttempt, outcome: Outcome, over_mem_bytes: int = 0
+    ) -> Failure | None:
+        """Why an attempt failed; None if it did not. `over_mem_bytes` is the RAM that it was killed for."""
         if outcome.failure is not None:
             return Failure(kind=outcome.failure, reason=outcome.reason or "")
         if outcome.event is not Event.FAIL or not outcome.status:
             return None
         facts = self._facts_of(running) if running.slots else Facts()
+        if over_mem_bytes:
+            limit_bytes = running.entry.request.mem_bytes or 0
+            overrun = MemoryOverrun(over_mem_bytes, limit_bytes)
+            facts = msgspec.structs.replace(facts, overrun=overrun)
         return self._inspection.examine(
             outcome.status,
             running.trace or running.log,

@@ -90,6 +90,7 @@ class RunningAttempt(msgspec.Struct, kw_only=True):
     log: str | None = None
     trace: str | None = None  # the file that shows why it failed, if that is not its log
     log_since: int = 0  # bytes of that file that earlier attempts wrote
+    learned_mem_bytes: int = 0  # RAM that attempts of its kind used; 0 if that is unknown
 
     @property
     def pid(self) -> int | None:

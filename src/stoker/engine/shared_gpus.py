@@ -18,6 +18,7 @@ from stoker.engine.gpu_models import Model
 from stoker.engine.running_attempt import RunningAttempt
 from stoker.engine.slot_state import SlotState
 from stoker.engine.slots import SlotTable
+from stoker.machine import read_memory
 from stoker.store.sharing_records import Reserved, SharingRecords
 
 _OOM_S = 5.0  # after an out-of-memory failure; by then the use of all tenants has been measured
@@ -25,7 +26,6 @@ _SHOWN_S = 10.0  # after this time, a job that holds no memory is taken to need 
 _SHOWN_FREE_S = 2.0  # the same for jobs that go by free memory: nothing is reserved for them
 _OUTGREW = "a job there uses more than was reserved: no job joins until it grows no more"
 _UNSEEN = "the driver does not show how much memory each process uses"
-_MEMINFO = "/proc/meminfo"
 
 
 class Tenancy(msgspec.Struct):
@@ -185,6 +185,7 @@ class SharedGpus:
             releasing=use is not None and use.releasing,
             frozen=_OUTGREW if self._is_frozen(key, tenancies, now) else None,
             tenants=tuple(self._tenant(tenancy, look) for tenancy in tenancies),
+            node=state.slot.node,
         )
 
     def _is_frozen(self, key: str, tenancies: list[Tenancy], now: float) -> bool:
@@ -254,9 +255,5 @@ def reserved_for(tenant: Tenant) -> Reserved:
 
 def read_free_ram() -> float | None:
     """Return the free share of the machine's RAM; None if it is unknown."""
-    try:
-        with open(_MEMINFO, encoding="ascii") as file:
-            lines = dict(line.split(":", 1) for line in file)
-        return int(lines["MemAvailable"].split()[0]) / int(lines["MemTotal"].split()[0])
-    except (OSError, KeyError, ValueError):
-        return None
+    memory = read_memory()
+    return memory.available_bytes / memory.total_bytes if memory.total_bytes else None

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from stoker.core.host_room import HostPlan
 from stoker.core.planner import Start
 from stoker.core.slot import Slot
 from stoker.engine.candidates import Candidates
@@ -47,12 +48,17 @@ class SharedSlots(msgspec.Struct, eq=False):
 
         `begun` has the plan's ids of the jobs that start in this turn already.
         """
-        waiting = [each for each in demand.candidates if each.slots and each.id not in begun]
+        waiting = [each for each in demand.candidates if each.id not in begun]
+        hosts = HostPlan(self.slot_table.host_rooms)
+        first = next((each for each in waiting if each.declares_host), None)
+        if first is not None and not first.slots:  # no job may take its CPUs and RAM by joining
+            hosts.keep(first, first.id, [first.node])
+        waiting = [each for each in waiting if each.slots]
         for each in waiting:
             if each.share is not None:
                 self._note_cap(demand, each.id)
         launches: list[Launch | Restore] = []
-        for join in self.sharing.join(waiting, now):
+        for join in self.sharing.join(waiting, now, hosts):
             launch = self._start(demand[join.candidate.id], join, now)
             if launch is None:
                 return launches, False

@@ -7,13 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
+from stoker.core.host_room import HostNeed, HostPlan
 from stoker.core.job import Outcome
 from stoker.core.planner import FORCED, Candidate
 from stoker.core.sharing.admission import why_below
 from stoker.core.sharing.packing import pack, reservation_on, sm_of, tenant_of, why_not
 from stoker.core.sharing.parameters import CommandFacts, Params, template_of
 from stoker.core.sharing.profile import Profile
-from stoker.core.sharing.request import ShareRequest
+from stoker.core.sharing.request import ANY_HOST, ShareRequest
 from stoker.core.sharing.reservation import MemoryReservation
 from stoker.core.sharing.rules import NEVER, Mode, Share, SharingRules, parse_share
 from stoker.core.sharing.shared_gpu import SharedGpu, Tenant
@@ -92,6 +93,8 @@ class Sharing:
         self.gpus.look = look
         self.gpus.models = models
         self.is_possible = True
+        for tenancy in self.gpus.tenancies.values():  # adopted when no model was known
+            self._set_ram_aside(tenancy.running, tenancy.gpu, tenancy.tenant)
 
     def largest_bytes(self) -> int | None:
         """The memory of the largest GPU in use; None if it is unknown."""
@@ -178,6 +181,7 @@ class Sharing:
             above_bytes=need.above_bytes if need else 0,
             since_s=self._waiting_since.get(candidate.id, self._clock()),
             allowed=allowed,
+            host=HostNeed(candidate.cpus, candidate.mem_bytes),
         )
 
     def _requests_of(self, candidate: Candidate) -> list[ShareRequest]:
@@ -185,10 +189,14 @@ class Sharing:
         request = self.request_of(candidate)
         if candidate.slots == 1:
             return [request]
-        return [
-            msgspec.structs.replace(request, kind=f"GPU {number}", share=NEVER)
-            for number in range(candidate.slots)
+        # The first of them asks for CPUs and RAM, once for all.
+        alone = msgspec.structs.replace(request, kind="GPU 0", share=NEVER)
+        others = msgspec.structs.replace(alone, host=ANY_HOST)
+        more = [
+            msgspec.structs.replace(others, kind=f"GPU {number}")
+            for number in range(1, candidate.slots)
         ]
+        return [alone, *more]
 
     def profile_of(self, candidate: Candidate) -> Profile:
         """The profile of a job's kind on the GPU model on which most runs of it have finished."""
@@ -235,10 +243,13 @@ class Sharing:
         reservation = reservation_on(request, self._view(state), knowledge, self.rules)
         return Join(candidate, state, request, reservation)
 
-    def join(self, waiting: Sequence[Candidate], now: float) -> list[Join]:
+    def join(
+        self, waiting: Sequence[Candidate], now: float, hosts: HostPlan | None = None
+    ) -> list[Join]:
         """Choose the waiting jobs, given in queue order, that may start beside running ones.
 
-        Jobs that do not share take part too: for one that has waited long, a GPU is kept.
+        Jobs that do not share take part too: for one that has waited long, a GPU is kept. `hosts` has the
+        CPUs and RAM that are left.
         """
         states = {
             state.slot.keys[0]: state
@@ -253,7 +264,7 @@ class Sharing:
         look = self.gpus.look()
         views = [self.gpus.view(state, look, now) for state in states.values()]
         requests = [each for candidate in waiting for each in self._requests_of(candidate)]
-        packing = pack(requests, views, self.gpus.knowledge(), self.rules)
+        packing = pack(requests, views, self.gpus.knowledge(), self.rules, hosts)
         self.kept = packing.kept
         by_job = {request.job: request for request in requests}
         return [
@@ -266,7 +277,7 @@ class Sharing:
         gpu = self.gpus.view(join.state, None, now)
         tenant = tenant_of(join.request, gpu, join.reservation, self.gpus.knowledge(), self.rules)
         tenant = msgspec.structs.replace(tenant, capped=capped)
-        self.gpus.enter(running, gpu.key, tenant, now)
+        self._enter(running, gpu.key, tenant, now)
         self._records.reserve(running.attempt, reserved_for(tenant))
         self._waiting_since.pop(join.request.job, None)
 
@@ -283,7 +294,18 @@ class Sharing:
             capped=reserved.capped,
             most=request.share.most,
         )
-        self.gpus.enter(running, key, tenant, self._clock())
+        self._enter(running, key, tenant, self._clock())
+
+    def _enter(self, running: RunningAttempt, key: str, tenant: Tenant, now: float) -> None:
+        """Put an attempt on a GPU."""
+        self.gpus.enter(running, key, tenant, now)
+        self._set_ram_aside(running, key, tenant)
+
+    def _set_ram_aside(self, running: RunningAttempt, key: str, tenant: Tenant) -> None:
+        """Set aside the RAM that an attempt's kind is known to need on this model of GPU."""
+        profile = self.gpus.profiles.get((tenant.request.kind, self.gpus.model_of(key)), Profile())
+        running.learned_mem_bytes = profile.ram_need(self.rules) or 0
+        self._slot_table.hosts.add(running)
 
     def on_end(
         self,
@@ -293,8 +315,12 @@ class Sharing:
         *,
         is_over: bool,
         is_fault: bool = False,
+        ram_bytes: int = 0,
     ) -> None:
-        """Give back the reservation of an attempt; learn from it if it succeeded or had a GPU fault."""
+        """Give back the reservation of an attempt; learn from it if it succeeded or had a GPU fault.
+
+        `ram_bytes` is the RAM of its largest process; 0 if that is unknown.
+        """
         if is_over:
             self.needs.forget(running)
         tenancy = self.gpus.leave(running)
@@ -302,6 +328,8 @@ class Sharing:
             return
         if is_fault:
             self.gpus.learn(tenancy, Profile.suffer_fault)
+        if outcome.is_success and ram_bytes:
+            self.gpus.learn(tenancy, lambda known: known.learn_ram(ram_bytes))
         now = self._clock()
         tenancy_s = now - tenancy.since
         if outcome.is_success and use is not None and tenancy_s > 0:
@@ -330,7 +358,8 @@ class Sharing:
         owner = self.kept.get(gpu.key)
         if owner is not None and owner != candidate.id:
             return f"kept for job {owner}, which has waited long"
-        return why_not(self.request_of(candidate), gpu, self.gpus.knowledge(), self.rules)
+        hosts = HostPlan(self._slot_table.host_rooms)
+        return why_not(self.request_of(candidate), gpu, self.gpus.knowledge(), self.rules, hosts)
 
 
 def _goes_by_free_memory(candidate: Candidate) -> bool:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
+from stoker.core.host_room import HostRooms
 from stoker.core.node import NodeFacts
 from stoker.core.planner import Busy, Candidate, Nodes
 from stoker.core.slot import Slot
 from stoker.engine.deadlines import Deadlines
+from stoker.engine.host_resources import HostCapacity, HostResources
 from stoker.engine.placement import PlacementCache
 from stoker.engine.running_attempt import STARTING, ClaimedAhead, RunningAttempt
 from stoker.engine.slot_index import SlotIndex
@@ -27,6 +29,7 @@ class SlotTable:
         cpu_places: int = 0,
         last_freed_first: bool = False,
         head: str = "",
+        capacity: HostCapacity | None = None,
     ) -> None:
         self.states: list[SlotState] = []  # by the index of the slot, shared slots included
         self.shared: list[SlotState] = []  # the shared slots among them
@@ -45,6 +48,7 @@ class SlotTable:
         self.layout_version = 0  # grows when slots, nodes or models change
         self.head = head  # this machine's name in its cluster
         self.placement = PlacementCache(self)
+        self.hosts = HostResources(capacity)
         self.cpu_places = cpu_places
         self.running: dict[str, RunningAttempt] = {}
         self.claimed_ahead: dict[str, RunningAttempt] = {}  # in the order in which they start
@@ -235,6 +239,11 @@ class SlotTable:
         """The planner's view of the nodes; None if there is only one."""
         return Nodes(self._node_of, self.busy_on) if len(self.by_node) > 1 else None
 
+    @property
+    def host_rooms(self) -> HostRooms:
+        """The planner's view of CPUs and RAM."""
+        return self.hosts.rooms(self.nodes, self.head)
+
     def busy(self) -> list[Busy]:
         """The occupied slots, for the planner."""
         return _busy(self.states, self.shared)
@@ -282,6 +291,7 @@ class SlotTable:
     def occupy(self, running: RunningAttempt) -> None:
         """Put an attempt on its slots, or behind the attempts there."""
         self.running[running.key] = running
+        self.hosts.add(running)
         if not running.slots:
             self.without_slot[running.key] = running
         for slot in running.slots:
@@ -297,6 +307,7 @@ class SlotTable:
     def vacate(self, running: RunningAttempt) -> None:
         """Take an attempt off its slots. The next attempt there moves up."""
         del self.running[running.key]
+        self.hosts.remove(running)
         self.claimed_ahead.pop(running.key, None)
         self.without_slot.pop(running.key, None)
         for slot in running.slots:
@@ -317,11 +328,13 @@ class SlotTable:
         """Take a suspended attempt off its slots; it stays among the running attempts."""
         self.vacate(running)
         self.running[running.key] = running
+        self.hosts.add(running)
         running.slots = ()
 
     def adopt_suspended(self, running: RunningAttempt) -> None:
         """Add a suspended attempt, which has no slot."""
         self.running[running.key] = running
+        self.hosts.add(running)
 
     def spread_adopted(self) -> None:
         """Move running attempts from behind others to empty slots with the same GPUs."""

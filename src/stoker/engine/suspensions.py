@@ -98,6 +98,7 @@ class Suspensions:
         return await self._finish_suspending(running)
 
     async def _finish_suspending(self, running: RunningAttempt) -> str | None:
+        self._limit(running, is_lifted=True)  # its GPU memory comes on top of its RAM
         answer = await self._parts.helper.suspend(self._order(running))
         reach("suspension-made")
         phase = running.phase
@@ -304,9 +305,17 @@ class Suspensions:
     def _stop(self, running: RunningAttempt) -> None:
         self._parts.executor.signal(running.key, signal.SIGSTOP)
 
+    def _limit(self, running: RunningAttempt, *, is_lifted: bool) -> None:
+        """Lift the limit of an attempt's RAM, or impose it again."""
+        mem_bytes = running.entry.request.mem_bytes
+        if mem_bytes is not None:
+            self._parts.executor.limit(running.key, 0 if is_lifted else mem_bytes)
+
     def _go_on(self, running: RunningAttempt, phase: Suspended) -> None:
         """Note that an attempt runs; its time limit is extended by the suspension."""
         running.phase = Running(phase.pid, phase.started_at_us)
+        self._limit(running, is_lifted=False)
+        self._slot_table.hosts.add(running)
         self._termination.count_stop(running, phase.since)
         self._slot_table.deadlines.note(running)
 

@@ -115,6 +115,9 @@ class Termination:
 
     def repeat(self, running: RunningAttempt) -> None:
         """Repeat the last pause or resume, which may have been lost with an earlier engine."""
+        mem_bytes = running.entry.request.mem_bytes
+        if mem_bytes is not None and running.paused_s and not running.is_suspended:
+            self._pending.append(lambda: self._executor.limit(running.key, mem_bytes))
         if running.is_paused:
             self._signal(running, signal.SIGSTOP)
         elif running.paused_s and not running.is_suspended:

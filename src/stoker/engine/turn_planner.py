@@ -25,13 +25,15 @@ if TYPE_CHECKING:
     from stoker.engine.suspensions import Suspensions
 
 _NEVER = float("inf")
+_RAM_PERIOD_S = 2.0
 
 
 class Preview(msgspec.Struct, frozen=True):
-    """What would start now, and for which job each free slot is kept."""
+    """What would start now, and for which jobs free slots, CPUs and RAM are kept."""
 
     starting: set[int]
     reserved: dict[int, int]
+    host_kept: dict[str, int]  # the job for which CPUs and RAM are kept, by node
 
 
 class _Vacancies(msgspec.Struct):
@@ -70,6 +72,7 @@ class TurnPlanner(msgspec.Struct, kw_only=True, eq=False):
     _lacks_slots: bool = False
     _slots_short: int = 0
     _slots_needed: int = 1  # by the first job that waits
+    _look_at_ram_at: float = _NEVER
     _kept: Mapping[int, int] = {}
 
     @property
@@ -86,6 +89,7 @@ class TurnPlanner(msgspec.Struct, kw_only=True, eq=False):
     def _plan_turn(self, now: float) -> list[Launch | Restore]:
         self._turn_again = self._lacks_slots = False
         self._slots_short = 0
+        self._look_at_ram_at = _NEVER
         vacancies = self._find_vacancies(now)
         candidates = self._select_candidates(vacancies)
         wants_slots = self._request_slots(candidates, vacancies, now)
@@ -130,7 +134,11 @@ class TurnPlanner(msgspec.Struct, kw_only=True, eq=False):
         wanted = max(len(free), 1) + self.retry_policy.held_back
         candidates = self._candidates(self.queue.peek(wanted, cpu_places))
         made = self._plan(candidates, _Vacancies(free, {}, cpu_places, len(free), 0, wanted), now)
-        return Preview(starting={start.job for start in made.starts}, reserved={**made.reserved})
+        return Preview(
+            starting={start.job for start in made.starts},
+            reserved={**made.reserved},
+            host_kept={**made.host_kept},
+        )
 
     def due_at(self, now: float, *, may_start: bool) -> float:
         """The time of the next turn that no event announces."""
@@ -146,6 +154,7 @@ class TurnPlanner(msgspec.Struct, kw_only=True, eq=False):
             due = min(due, review_at)
         if (space_due := self.retry_policy.due_s(now)) is not None:
             due = min(due, space_due)
+        due = min(due, self._look_at_ram_at)
         if self.suspensions is not None:
             due = min(due, self.suspensions.due_at())
         if self.turns is not None:
@@ -220,10 +229,17 @@ class TurnPlanner(msgspec.Struct, kw_only=True, eq=False):
             self._turn_again = vacancies.loose < len(vacancies.free) and all_used
         if made.reserved_for is not None and self.make_room is not None:
             self.make_room(candidates[made.reserved_for])
+        started = {start.job for start in made.starts}
+        waiting = [each for each in candidates.candidates if each.id not in started]
+        if self.slot_table.hosts.awaits_free_ram(waiting, self.slot_table.head):
+            self._look_at_ram_at = now + _RAM_PERIOD_S  # no event says that others have freed some
         return made.starts
 
     def _plan(self, candidates: Candidates, vacancies: _Vacancies, now: float) -> Plan:
         nodes = self.slot_table.grid
+        # A user's policy need not know of CPUs and RAM where no job declares any.
+        declared = any(candidate.declares_host for candidate in candidates.candidates)
+        more = {"hosts": self.slot_table.host_rooms} if declared else {}
         return self.policy(
             candidates.candidates,
             free=vacancies.free,
@@ -232,6 +248,7 @@ class TurnPlanner(msgspec.Struct, kw_only=True, eq=False):
             cpu_places=vacancies.cpu_places,
             now=now,
             nodes=nodes,
+            **more,
         )
 
     def _claim(

@@ -73,6 +73,7 @@ class Launch(msgspec.Struct, frozen=True):
     program: str | None = (
         None  # the name of the program, which another machine looks up in its own PATH
     )
+    mem_bytes: int = 0  # RAM of all its processes: with more it is killed; 0 is no limit
 
 
 class Restore(msgspec.Struct, frozen=True):
@@ -139,6 +140,7 @@ class Ended(msgspec.Struct, frozen=True, array_like=True, tag="ended"):
     `leftovers` are the names of processes that still ran after the first process had ended by itself, and
     that the supervisor ended. `stuck` are the pids of processes that could not be killed. `gpu_peak_bytes` is
     the most GPU memory that the attempt used, by its own report: it may be wrong. 0 if it has made none.
+    `over_mem_bytes` is the RAM that it used when it was killed because that was above its limit; else 0.
     """
 
     key: str
@@ -149,6 +151,7 @@ class Ended(msgspec.Struct, frozen=True, array_like=True, tag="ended"):
     leftovers: tuple[str, ...] = ()
     stuck: tuple[int, ...] = ()
     gpu_peak_bytes: int = 0
+    over_mem_bytes: int = 0
 
 
 class Refused(msgspec.Struct, frozen=True, array_like=True, tag="refused"):
@@ -310,6 +313,9 @@ class Executor(Protocol):
 
     def move(self, key: str, slots: tuple[int, ...] | None) -> None:
         """Let a running attempt leave its slots (None), or occupy these. Its process is not touched."""
+
+    def limit(self, key: str, mem_bytes: int) -> None:
+        """Change the RAM limit of a running attempt that was launched with one; 0 is no limit."""
 
     def signal(self, key: str, signum: int, grace_s: float | None = None) -> None:
         """Signal the attempt's whole process tree once.

@@ -136,12 +136,7 @@ class ForegroundExecutor:
             place, definition = self._slot_numbering.place(order.slots)
             orders = starts.setdefault(self._connection_of(order), [])
             orders += definition
-            env = dict(order.env) if order.env else None
-            orders.append(
-                messages.StartAttempt(
-                    order.key, order.context, place, order.argv, order.log, env, order.warm
-                )
-            )
+            orders.append(_start_order(order, place))
         for connection, orders in starts.items():
             connection.send(*orders)
         if ahead:
@@ -216,6 +211,9 @@ class ForegroundExecutor:
     def move(self, key: str, slots: tuple[int, ...] | None) -> None:
         """Do nothing: a foreground run suspends no jobs."""
 
+    def limit(self, key: str, mem_bytes: int) -> None:
+        """Do nothing: a foreground run suspends no jobs."""
+
     def signal(self, key: str, signum: int, grace_s: float | None = None) -> None:
         """Signal a tree."""
         self._send_all(messages.SignalAttempt(key, int(signum), grace_s))
@@ -260,3 +258,16 @@ class ForegroundExecutor:
         # A supervisor ignores attempts of others.
         for connection in self._connections:
             connection.send(order)
+
+
+def _start_order(launch: Launch, place: int) -> messages.StartAttempt:
+    return messages.StartAttempt(
+        launch.key,
+        launch.context,
+        place,
+        launch.argv,
+        launch.log,
+        dict(launch.env) if launch.env else None,
+        launch.warm,
+        mem_bytes=launch.mem_bytes,
+    )

@@ -220,6 +220,10 @@ class MultiNodeExecutor:
         """Free the slots of an attempt, or let it occupy these."""
         self._of(key).move(key, slots)
 
+    def limit(self, key: str, mem_bytes: int) -> None:
+        """Change the limit of a running attempt."""
+        self._of(key).limit(key, mem_bytes)
+
     def signal(self, key: str, signum: int, grace_s: float | None = None) -> None:
         """Signal a tree."""
         self._of(key).signal(key, signum, grace_s)

@@ -31,6 +31,8 @@ class Introduction(msgspec.Struct, frozen=True, kw_only=True):
     labels: dict[str, str] = {}
     slots: tuple[NodeSlot, ...] = ()
     gpus: dict[str, NodeGpu] = {}
+    cpus: int | None = None
+    mem_bytes: int | None = None
 
 
 class GpuState(msgspec.Struct, frozen=True, kw_only=True):

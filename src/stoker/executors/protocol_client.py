@@ -69,7 +69,10 @@ class ProtocolClient:
             place, definition = self._slot_numbering.place(launch.slots)
             orders += definition
             offset = self._log_offset(launch)
-            orders.append(messages.StartAttempt(key, context, place, argv, log, env, warm, offset))
+            mem_bytes = launch.mem_bytes
+            orders.append(
+                messages.StartAttempt(key, context, place, argv, log, env, warm, offset, mem_bytes)
+            )
         if ahead:
             orders.append(messages.StartAhead(ahead, 0))
         self._send(*orders)
@@ -123,6 +126,10 @@ class ProtocolClient:
         else:
             place, definition = self._slot_numbering.place(slots)
             self._send(*definition, messages.MoveAttempt(key, place))
+
+    def limit(self, key: str, mem_bytes: int) -> None:
+        """Change the limit of a running attempt."""
+        self._send(messages.LimitAttempt(key, mem_bytes))
 
     def signal(self, key: str, signum: int, grace_s: float | None = None) -> None:
         """Signal a tree."""

@@ -24,7 +24,7 @@ from stoker.failpoints import reach
 from stoker.service.blocking_calls import call_in_thread
 from stoker.service.dependencies import read_needs
 from stoker.service.pending_states import settle
-from stoker.service.placement_check import check_where
+from stoker.service.placement_check import check_host, check_where
 from stoker.store.job_queries import reason_of, state_of
 from stoker.store.submissions import Common, NewRow, Reservation, count_added
 from stoker.store.sweep_records import RunRow, sweep_number
@@ -177,6 +177,8 @@ def _request(submission: Submission) -> Request:
         share=None if submission.share == Mode.NEVER.value else submission.share,
         gpu_mem=submission.gpu_mem_bytes,
         where=write_where(_where(submission)),
+        cpus=submission.cpus,
+        mem_bytes=submission.mem_bytes,
         priority=submission.priority,
         retries=submission.retries,
         options=msgspec.structs.replace(
@@ -266,6 +268,7 @@ def _check_wishes(context: QueueContext, submission: Submission) -> None:
         )
     check_gpu_mem(context, submission.gpu_mem_bytes)
     check_where(context, _where(submission), submission.gpus)
+    check_host(context, _request(submission))
     allowed = context.admission.allowed(submission.project)
     if allowed is not None and submission.gpus > len(allowed):
         raise UsageError(

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from stoker.core.placement import ANYWHERE, PlacementRule, write_where
+from stoker.core.job import JobClass
+from stoker.core.placement import ANYWHERE, PlacementRule, read_where, write_where
 from stoker.engine.context import QueueContext
+from stoker.engine.host_resources import refuse_impossible
 from stoker.engine.slot_state import REMOVED
 from stoker.engine.slots import SlotTable
 from stoker.errors import UsageError
@@ -40,6 +42,22 @@ def check_where(context: QueueContext, where: PlacementRule, gpus: int) -> None:
             raise UsageError(f"no node fits {where}; {_nodes(slot_table)}", field="nodes")
         return
     _check_slots(slot_table, where, gpus)
+
+
+def check_host(context: QueueContext, job: JobClass) -> None:
+    """Refuse more CPUs or RAM than any machine has on which a job may run."""
+    slot_table = context.engine.slot_table
+    hosts, where = slot_table.hosts, read_where(job.where)
+    rooms = [
+        hosts.room_of(facts)
+        for facts in slot_table.nodes.values()
+        if not slot_table.is_own(facts.name) and where.fits_node(facts)
+    ]
+    if where.fits_node(slot_table.placement.facts("")):
+        rooms.append(hosts.own_room(slot_table.head))
+    refuse_impossible(
+        job, rooms, "no machine has more than" if len(rooms) > 1 else "this machine has"
+    )
 
 
 def _check_slots(slot_table: SlotTable, where: PlacementRule, gpus: int) -> None:

@@ -27,6 +27,7 @@ from stoker.engine.failure_limit import FailureLimit
 from stoker.engine.given_up import GivenUp
 from stoker.engine.gpu_users import Board
 from stoker.engine.hooks import Hooks
+from stoker.engine.host_resources import HostCapacity
 from stoker.engine.launch_spec import LaunchSpecs, command_facts, run_folder
 from stoker.engine.mps import Mps
 from stoker.engine.preemption import Preemption
@@ -68,6 +69,7 @@ class QueueSources(msgspec.Struct, frozen=True, kw_only=True):
     clock: Callable[[], float]
     wall_clock: Callable[[], float] = time.time  # of reservations
     head: str = ""
+    capacity: HostCapacity | None = None  # of this machine
     nodes: Iterable[NodeFacts] = ()  # those known from before
     board: Board | None = None  # for turns with other users of this machine
     prepare: Prepare | None = None  # other than by the specs of the jobs
@@ -85,7 +87,7 @@ class _QueueBuilder:
         self.jobs = QueueJobs(sources.database)
         self.events = Broadcast()
         self.publisher = Publisher(self.events)
-        self.slot_table = SlotTable(sources.slots, head=sources.head)
+        self.slot_table = SlotTable(sources.slots, head=sources.head, capacity=sources.capacity)
         for facts in sources.nodes:
             self.slot_table.update_node(facts)
         self.admission = Admission(sources.database, self.slot_table)

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from stoker.core.job import Request
 from stoker.core.lifecycle import State, is_final, is_live
 from stoker.core.placement import PlacementRule, make_where, read_where, write_where
 from stoker.core.selector import check_name
@@ -21,7 +22,7 @@ from stoker.service.add import check_gpu_mem
 from stoker.service.bulk_change import change_each
 from stoker.service.dependencies import read_needs, refuse_circle
 from stoker.service.pending_states import settle
-from stoker.service.placement_check import check_where
+from stoker.service.placement_check import check_host, check_where
 from stoker.store.queue_jobs import Facts
 from stoker.wire import Changed, Set, from_wire
 
@@ -35,6 +36,8 @@ _OF_CLASS = {
     "project": "project",
     "share": "share",
     "gpu_mem_bytes": "gpu_mem",
+    "cpus": "cpus",
+    "mem_bytes": "mem_bytes",
 }
 
 
@@ -55,11 +58,10 @@ async def set_(context: QueueContext, order: Set) -> Changed:
         if is_live(state) and late:
             return f"job {job} is {state.value}: only {_list(_OF_RUNNING)} can be changed"
         facts = context.jobs.facts(job)
-        if values.keys() & {"gpus", *_OF_PLACE}:
-            try:
-                check_where(context, _where(facts, values), values.get("gpus", facts.request.slots))
-            except UsageError as error:
-                return f"job {job}: {error}"
+        try:
+            _check_fit(context, facts, values)
+        except UsageError as error:
+            return f"job {job}: {error}"
         _change(context, facts, values)
         if not is_live(state):
             settle(context, job)
@@ -102,6 +104,20 @@ def _check(context: QueueContext, values: dict[str, object]) -> None:
         raise UsageError("that time lies in the past")
 
 
+def _check_fit(context: QueueContext, facts: Facts, values: dict[str, Any]) -> None:
+    """Refuse settings with which a job can run nowhere."""
+    if values.keys() & {"gpus", *_OF_PLACE}:
+        check_where(context, _where(facts, values), values.get("gpus", facts.request.slots))
+    if values.keys() & {"cpus", "mem_bytes", *_OF_PLACE}:
+        check_host(context, _changed_request(facts, values))
+
+
+def _changed_request(facts: Facts, values: dict[str, Any]) -> Request:
+    """Return the request of a job with the new values."""
+    changed = {name: values[key] for key, name in _OF_CLASS.items() if key in values}
+    return replace(facts.request, **changed, where=write_where(_where(facts, values)))
+
+
 def _where(facts: Facts, values: dict[str, Any]) -> PlacementRule:
     """Return the placement rule with the new values; the others stay."""
     known = read_where(facts.request.where)
@@ -126,9 +142,7 @@ def _change(context: QueueContext, facts: Facts, values: dict[str, Any]) -> None
         begin_at = values["begin_at"]
         columns["begin_at_us"] = int(begin_at * 1e6) if isinstance(begin_at, float) else None
     if values.keys() & {*_OF_CLASS, *_OF_PLACE}:
-        changed = {name: values[key] for key, name in _OF_CLASS.items() if key in values}
-        where = write_where(_where(facts, values))
-        columns["class"] = context.jobs.class_of(replace(facts.request, **changed, where=where))
+        columns["class"] = context.jobs.class_of(_changed_request(facts, values))
     if columns:
         context.jobs.alter(facts.id, columns)
     if "command" in columns:

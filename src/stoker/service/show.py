@@ -49,6 +49,8 @@ def show(context: QueueContext, query: JobQuery) -> JobDetail:
         retries=facts.request.retries,
         share=facts.request.share,
         gpu_mem_bytes=facts.request.gpu_mem,
+        cpus=facts.request.cpus,
+        mem_bytes=facts.request.mem_bytes,
         git=_git(origin),
         snapshot=None if facts.fresh else surroundings.snapshot,
         user=origin.user,

@@ -8,12 +8,14 @@ from stoker.core.job import Request
 from stoker.core.lifecycle import State, is_pending
 from stoker.core.node import NodeFacts
 from stoker.core.placement import read_where
+from stoker.core.planner import Candidate
 from stoker.core.size import format_bytes
 from stoker.core.suspension import Stage
 from stoker.core.wait_reason import Occupant, SlotView, clock, waits_for_slots
 from stoker.engine.context import QueueContext
 from stoker.engine.running_attempt import RunningAttempt, Suspended, label_of
 from stoker.engine.slot_state import REMOVED, ClosedBy, SlotState
+from stoker.engine.slots import SlotTable
 from stoker.service.job_selection import find_one
 from stoker.store.job_queries import reason_of
 from stoker.store.queue_jobs import Facts
@@ -102,7 +104,10 @@ def _waiting(context: QueueContext, facts: Facts) -> str:
         )
         less = f"stoker set {facts.id} gpus={max(1, most)}"
         return f"waits for {facts.request.slots} GPUs, and {has} {most}: {less}"
-    if facts.request.slots:
+    host = _lacks_host(context, facts, preview.host_kept)
+    if host is not None:
+        text = host
+    elif facts.request.slots:
         text = _waits_for_gpus(context, facts, preview.reserved)
     else:
         text = _waits_without_gpu(context, facts.request)
@@ -132,6 +137,41 @@ def _waits_without_gpu(context: QueueContext, request: Request) -> str:
         return f"waits for a node that fits {read_where(request.where)}"
     taken = len(slot_table.without_slot)
     return f"waits for a place without GPU: {taken} of {slot_table.cpu_places} are taken"
+
+
+def _lacks_host(context: QueueContext, facts: Facts, kept: dict[str, int]) -> str | None:
+    """Return which CPUs or RAM a job waits for; None if it waits for something else.
+
+    In a cluster it waits for them only if it lacks them on all nodes that answer.
+    """
+    job = facts.candidate
+    if not job.declares_host:
+        return None
+    slot_table = context.engine.slot_table
+    lacks: list[str] = []
+    for node, room in slot_table.host_rooms.by_node.items():
+        if not _may_run_on(slot_table, job, node):
+            continue
+        owner = kept.get(node)
+        lack = room.shortage(job)
+        if lack is None and owner not in (None, facts.id):
+            owner_needs = context.jobs.facts(owner).request
+            if room.with_job(owner_needs).shortage(job) is not None:
+                lack = f"leaves CPUs and RAM to job {owner}, which is ahead"
+        if lack is None:
+            return None
+        lacks.append(f"on {node} it {lack}" if slot_table.grid is not None else lack)
+    more = f" and {len(lacks) - _NODES_SHOWN} more nodes" if len(lacks) > _NODES_SHOWN else ""
+    text = ", ".join(lacks[:_NODES_SHOWN]) + more
+    return f"waits: {text}" if slot_table.grid is not None else f"waits: it {text}"
+
+
+def _may_run_on(slot_table: SlotTable, job: Candidate, node: str) -> bool:
+    """Whether a job may run on a node as far as its placement rule says, and its slots are there."""
+    if not job.slots:
+        return node == (slot_table.node_without_gpu(job) or slot_table.head)
+    is_there = bool(slot_table.by_node.get(node))
+    return is_there and read_where(job.where).fits_node(slot_table.placement.facts(node))
 
 
 def _jobs_ahead(context: QueueContext, facts: Facts) -> str:

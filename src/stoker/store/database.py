@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from stoker.errors import StokerError
 from stoker.failpoints import reach
 
-# The schema of schema.sql. A release that changes it adds migrations/8.sql, which brings 7 to 8, and so on.
-SCHEMA_VERSION = 7
+# The schema of schema.sql. A release that changes it adds migrations/9.sql, which brings 8 to 9, and so on.
+SCHEMA_VERSION = 8
 FIRST_VERSION = (
-    7  # that a release has: lower numbers were development versions, and are not migrated
+    8  # that a release has: lower numbers were development versions, and are not migrated
 )
 _MIGRATIONS = "migrations"
 _APPLICATION_ID = 0x53746F6B  # "Stok": tells our files from other programs'

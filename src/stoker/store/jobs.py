@@ -133,9 +133,12 @@ _ARCHIVE = {
 # Classes outlive their jobs. If there are many, only those with waiting jobs are read, each by one step
 # through the index.
 _FEW = 8
-CLASS_COLUMNS = "class.slots, timeout_s, project, share, gpu_mem, place"  # as in JobClass
+CLASS_COLUMNS = (  # as in JobClass
+    "class.slots, timeout_s, project, share, gpu_mem, place, cpus, mem_bytes"
+)
 _ADD_CLASS = (
-    "INSERT INTO class (slots, timeout_s, project, share, gpu_mem, place) VALUES (?, ?, ?, ?, ?, ?)"
+    "INSERT INTO class (slots, timeout_s, project, share, gpu_mem, place, cpus, mem_bytes)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 )
 _FIND_CLASS = "SELECT id FROM class WHERE " + CLASS_COLUMNS.replace(",", " IS ? AND") + " IS ?"  # noqa: S608
 # Many jobs that share GPUs may start in one turn, on GPUs that have room beside other jobs.

@@ -15,7 +15,9 @@ CREATE TABLE class (
   project   TEXT,
   share     TEXT,                            -- how it shares its GPU: auto, always:4; NULL: not at all
   gpu_mem   INTEGER,                         -- bytes that it says it needs of each GPU
-  place     TEXT                             -- on which nodes and kinds of GPU it may run: JSON; NULL: any
+  place     TEXT,                            -- on which nodes and kinds of GPU it may run: JSON; NULL: any
+  cpus      INTEGER,                         -- CPUs that it says it needs
+  mem_bytes INTEGER                          -- RAM that it says it needs
 );
 
 -- A job, with its present or last attempt.

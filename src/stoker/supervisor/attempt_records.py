@@ -7,7 +7,7 @@ import signal
 import time
 
 from stoker import failpoints
-from stoker.supervisor import process_tree, reports
+from stoker.supervisor import messages, process_tree, reports
 from stoker.supervisor.adoption import UNWATCHED, find_orphans
 from stoker.supervisor.base import Supervisor
 from stoker.supervisor.journal import (
@@ -17,11 +17,12 @@ from stoker.supervisor.journal import (
     Record,
     Refusal,
     Start,
+    limit_line,
     lose_line,
 )
 from stoker.supervisor.lease_file import CUT_OFF, NODE_REASONS, LeaseFile
 from stoker.supervisor.leftovers import LEFTOVER_GRACE_S
-from stoker.supervisor.orphans import Leftover, OrphanWatch
+from stoker.supervisor.orphans import Leftover, Orphan, OrphanWatch
 from stoker.supervisor.slot_queues import Attempt
 
 _ON_CUT, _FINISH = process_tree.ON_CUT.encode(), process_tree.FINISH.encode()
@@ -65,9 +66,35 @@ class RememberingSupervisor(Supervisor):
             self.pids[key] = orphan.pid
             if process_tree.read_marks(orphan.pid).finishes:
                 self.finishing.add(key)
+            self._limit_orphan(key, orphan)
         self.sweep_soon()
         if not self.compact():
             self.journal.note(self.summary())
+
+    def _limit_orphan(self, key: str, orphan: Orphan) -> None:
+        """Go on limiting the RAM of a job, or finish the kill that the earlier supervisor began."""
+        record = self.records[key]
+        if record.over_mem_bytes:
+            self.memory_limits.used[key] = record.over_mem_bytes
+            self.kill(key)
+        elif record.mem_bytes:
+            limit, cookies = record.mem_bytes, orphan.cookies
+            self.memory_limits.watch(key, limit, orphan.pid, cookies, is_adopted=True)
+
+    def on_limit(self, order: messages.LimitAttempt) -> None:
+        """Change the RAM limit of an attempt that was started with one."""
+        key, orphan = order.key, self.orphan_watch.living.get(order.key)
+        if key not in self.pids or self.records[key].over_mem_bytes:
+            return
+        self.records[key] = self.records[key]._replace(mem_bytes=order.mem_bytes)
+        self.journal.note(limit_line(key, order.mem_bytes))
+        if not self.memory_limits.change(key, order.mem_bytes) and orphan is not None:
+            self._limit_orphan(key, orphan)
+
+    def on_over_memory(self, key: str, used_bytes: int) -> None:
+        """Kill an attempt that uses more RAM than it may; the journal has the reason."""
+        self.records[key] = self.records[key]._replace(over_mem_bytes=used_bytes)
+        super().on_over_memory(key, used_bytes)
 
     def do_due_work(self) -> None:
         """Record ends, and end all jobs when the lease of the node has expired."""
@@ -108,6 +135,7 @@ class RememberingSupervisor(Supervisor):
             at_us=start.at_us,
             boot=self.boot,
             slot=attempt.slot.label if attempt.taken else None,
+            mem_bytes=attempt.mem_bytes,
         )
         self.ordered.discard(attempt.key)
         if attempt.context.env.get(_ON_CUT) == _FINISH:
@@ -162,11 +190,12 @@ class RememberingSupervisor(Supervisor):
             return
         del self.pids[key]
         self.kill_at.pop(key, None)
+        at_us = time.time_ns() // 1000
+        ending = self.memory_limits.conclude(key, left.ending or Ending(0, 0, 0, 0))
         if left.ending is None:
             self.record_loss(key, self.why_cut(key) or UNWATCHED)
         else:
-            at_us = time.time_ns() // 1000
-            self.record_end(key, left.ending._replace(at_us=at_us, leftovers=left.names))
+            self.record_end(key, ending._replace(at_us=at_us, leftovers=left.names))
             self.protocol.urgent = True
 
     def kill_group(self, key: str) -> None:

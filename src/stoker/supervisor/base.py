@@ -8,7 +8,7 @@ import os
 import select
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from stoker import failpoints
@@ -22,19 +22,26 @@ from stoker.supervisor.journal import (
     end_line,
     exit_line,
     refuse_line,
+    spawn_lines,
 )
 from stoker.supervisor.leases import Leases
 from stoker.supervisor.leftovers import LEFTOVER_GRACE_S
+from stoker.supervisor.memory_limits import MemoryLimits
 from stoker.supervisor.process_tree import TICKS_PER_S
 from stoker.supervisor.protocol import ProtocolServer
 from stoker.supervisor.reaper import Reaper
 from stoker.supervisor.signals import wake_on_child
-from stoker.supervisor.slot_queues import Attempt, AttemptContext, SlotQueue, bytes_env
+from stoker.supervisor.slot_queues import (
+    Attempt,
+    AttemptContext,
+    SlotQueue,
+    bytes_env,
+    fork_request,
+)
 from stoker.supervisor.spawn import build_environment, explain_failure, open_log, spawn_process
 
 if TYPE_CHECKING:
     from stoker.supervisor.worker_pool import WorkerPool
-    from stoker.warm.messages import ForkRequest
 
 _START_REPORT_DELAY_S = 0.02
 _TOUCH_PERIOD_S = 3600.0
@@ -72,6 +79,7 @@ class Supervisor(Reaper):
         self.offered: set[SlotQueue] = set()  # slots that may take attempts from `ahead`
         self.leases = Leases(self.slots, self.report)
         self.worker_pool: WorkerPool | None = None  # made for the first warm start
+        self.memory_limits = MemoryLimits(self.journal, self.on_over_memory)
         self.touch_at = time.monotonic() + _TOUCH_PERIOD_S
         self.phase = Phase.SERVING
         self.handlers: dict[type[messages.Order], Callable[[Any], None]] = {
@@ -99,6 +107,7 @@ class Supervisor(Reaper):
     def do_due_work(self) -> None:
         """Record ends, and do what has fallen due."""
         self.reap()
+        self.memory_limits.enforce()
         self.renew_workers()
         now = time.monotonic()
         if now >= self.sweep_at:
@@ -193,9 +202,10 @@ class Supervisor(Reaper):
     ) -> None:
         """Append an attempt to the queue of a slot."""
         env = None if order.env is None else bytes_env(order.env)
-        warm = None if order.warm is None else _fork_request(order.warm)
+        warm = None if order.warm is None else fork_request(order.warm)
+        mem_bytes = order.mem_bytes if isinstance(order, messages.StartAttempt) else 0
         slot.queue.append(
-            Attempt(order.key, context, slot, order.argv, order.log, env, warm, taken)
+            Attempt(order.key, context, slot, order.argv, order.log, env, warm, taken, mem_bytes)
         )
 
     def on_offer(self, order: messages.OfferSlots) -> None:
@@ -282,7 +292,7 @@ class Supervisor(Reaper):
                 continue
             try:
                 label = slot.journal_label if attempt.taken else ""
-                self.journal.intend(f"spawn {attempt.key} {label}.\n")
+                self.journal.intend(spawn_lines(attempt.key, label, attempt.mem_bytes))
                 if failpoints.is_armed:
                     failpoints.reach("supervisor-intended")
                 self.spawn(attempt)
@@ -356,6 +366,7 @@ class Supervisor(Reaper):
         until = int(time.clock_gettime(time.CLOCK_BOOTTIME) * TICKS_PER_S)
         self.running[pid] = attempt
         self.pids[attempt.key] = pid
+        self.memory_limits.begin(attempt, pid, f"{self.name}:{attempt.key}")
         self.occupied.update(slot.parts)
         self.journal.note(f"start {attempt.key} {pid} {ticks} {until} {at_us} .\n")
         taken = slot.taken_fields if attempt.taken else ""
@@ -384,7 +395,7 @@ class Supervisor(Reaper):
         """Record that an attempt cannot be started."""
         failpoints.reach("supervisor-before-refusal")
         self.journal.note(refuse_line(attempt.key, refusal))
-        self.report(reports.refused(attempt.key, refusal.errno, refusal.reason))
+        self.report(reports.refused(attempt.key, *refusal))
 
     def end(self, attempt: Attempt, ending: Ending) -> None:
         """Record the end of an attempt of which no process is left, and free its slot."""
@@ -392,7 +403,7 @@ class Supervisor(Reaper):
         if self.worker_pool is not None:
             self.renew_workers()
             self.worker_pool.forget(key)
-        self.record_end(key, ending)
+        self.record_end(key, self.memory_limits.conclude(key, ending))
         del self.pids[key]
         self.kill_at.pop(key, None)
         self.vacate(slot)
@@ -402,6 +413,10 @@ class Supervisor(Reaper):
         self.sweep_soon()
         if self.protocol.is_overdue():  # on a busy machine there may always be one more end
             self.flush()
+
+    def on_over_memory(self, key: str, _used_bytes: int) -> None:
+        """Kill an attempt that uses more RAM than it may; the journal has the reason."""
+        self.kill(key)
 
     def record_end(self, key: str, ending: Ending) -> None:
         """Record the end of an attempt in the journal, and report it."""
@@ -434,9 +449,3 @@ class Supervisor(Reaper):
         self.reap()
         while self.leftovers.waiting:
             self.end_remainder(self.leftovers.waiting.popitem()[1])
-
-
-def _fork_request(fields: Sequence[Any]) -> ForkRequest:
-    from stoker.warm.messages import ForkRequest  # late: most supervisors start nothing warm
-
-    return ForkRequest(*fields)

@@ -65,6 +65,7 @@ class DaemonSupervisor(RememberingSupervisor):
             messages.Sync: self.on_sync,
             messages.Acknowledge: self.on_acknowledge,
             messages.ForgetContext: self.on_forget,
+            messages.LimitAttempt: self.on_limit,
             messages.StopSupervisor: self.on_stop,
             messages.CutAttempt: lambda order: self.cut(order.key, order.reason),
             messages.Disown: self.on_disown,
@@ -391,7 +392,7 @@ def _import_the_rest() -> None:
     import traceback  # noqa: F401
 
     from stoker import accounts  # noqa: F401
-    from stoker.supervisor import worker_pool  # noqa: F401
+    from stoker.supervisor import memory_watch, worker_pool  # noqa: F401
     from stoker.warm import messages as warm_messages  # noqa: F401
 
 

@@ -2,6 +2,7 @@
 
     boot   BOOT_ID NAME .                      a supervisor began, under this name in cookies
     spawn  KEY [SLOT] .                        from here on the attempt may have run
+    limit  KEY BYTES USED .                    the RAM that it may use; and with how much it was killed, or 0
     start  KEY PID TICKS UNTIL AT_US .         it was started between these ticks since boot
     exit   KEY STATUS AT_US CPU_US RSS_KB .    its first process has ended, others of its processes run
     end    KEY STATUS AT_US CPU_US RSS_KB .    its wait status, when it ended, and what it used
@@ -25,6 +26,7 @@ import io
 import itertools
 import json
 import os
+import signal
 from collections.abc import Container, Sequence
 from typing import IO, NamedTuple
 
@@ -36,7 +38,8 @@ class Ending(NamedTuple):
 
     `leftovers` are the names of processes that the attempt left and the supervisor ended. `stuck` are the
     pids of processes that could not be killed. `gpu_peak_bytes` is the most GPU memory that the attempt used,
-    by its own report; 0 if it has made none.
+    by its own report; 0 if it has made none. `over_mem_bytes` is the RAM that it used when the supervisor
+    killed it because that was too much; else 0.
     """
 
     status: int
@@ -46,6 +49,12 @@ class Ending(NamedTuple):
     leftovers: tuple[str, ...] = ()
     stuck: tuple[int, ...] = ()
     gpu_peak_bytes: int = 0
+    over_mem_bytes: int = 0
+
+    def killed_with(self, used_bytes: int) -> Ending:
+        """Return the same end; if a kill ended the attempt, the kill was because it used so much RAM."""
+        killed = self.status & 0x7F == signal.SIGKILL
+        return self._replace(over_mem_bytes=used_bytes) if killed else self
 
 
 class Start(NamedTuple):
@@ -74,7 +83,8 @@ class Record(NamedTuple):
     """All that the journal says about one attempt.
 
     `boot` is the id of the boot in which it was started. `exit` is how its first process ended, while others
-    of its processes run. `slot` is the label of the slot that took it, if it was launched ahead.
+    of its processes run. `slot` is the label of the slot that took it, if it was launched ahead. `mem_bytes`
+    is the RAM that it may use, and `over_mem_bytes` with how much it was killed; 0 if it was not.
     """
 
     pid: int | None = None
@@ -85,6 +95,8 @@ class Record(NamedTuple):
     boot: str | None = None
     exit: Ending | None = None
     slot: str | None = None
+    mem_bytes: int = 0
+    over_mem_bytes: int = 0
 
     @property
     def last_known(self) -> Ending | None:
@@ -94,7 +106,7 @@ class Record(NamedTuple):
     def lines(self, key: str) -> str:
         """Return the lines that say all of this."""
         label = "" if self.slot is None else f"{_word(self.slot)} "
-        text = f"spawn {key} {label}.\n"
+        text = spawn_lines(key, label, self.mem_bytes, self.over_mem_bytes)
         if self.pid is not None:
             text += f"start {key} {self.pid} {self.ticks} {self.until} {self.at_us} .\n"
         if self.exit is not None and not isinstance(self.outcome, Ending):
@@ -111,7 +123,7 @@ class Record(NamedTuple):
 
 def end_line(key: str, ending: Ending) -> str:
     """Return the lines about the end of an attempt."""
-    status, at_us, cpu_us, max_rss_kb, leftovers, stuck, gpu_peak_bytes = ending
+    status, at_us, cpu_us, max_rss_kb, leftovers, stuck, gpu_peak_bytes, _over = ending
     lines = f"end {key} {status} {at_us} {cpu_us} {max_rss_kb} .\n"
     if leftovers or stuck:
         lines += f"left {key} {_word(leftovers)} {_word(stuck)} .\n"
@@ -124,6 +136,17 @@ def exit_line(key: str, ending: Ending) -> str:
     """Return the line about the end of an attempt's first process while others of its processes run."""
     status, at_us, cpu_us, max_rss_kb, *_rest = ending
     return f"exit {key} {status} {at_us} {cpu_us} {max_rss_kb} .\n"
+
+
+def spawn_lines(key: str, label: str, mem_bytes: int = 0, over_mem_bytes: int = 0) -> str:
+    """Return the lines that precede the start of an attempt; `label` is empty or ends with a blank."""
+    line = f"spawn {key} {label}.\n"
+    return line + limit_line(key, mem_bytes, over_mem_bytes) if mem_bytes else line
+
+
+def limit_line(key: str, mem_bytes: int, over_mem_bytes: int = 0) -> str:
+    """Return the line about the RAM that an attempt may use, and with how much it was killed."""
+    return f"limit {key} {mem_bytes} {over_mem_bytes} .\n"
 
 
 def refuse_line(key: str, refusal: Refusal) -> str:
@@ -319,22 +342,33 @@ def _read_words(words: list[str], records: dict[str, Record], boot: str | None) 
             record = record._replace(
                 pid=int(pid), ticks=int(ticks), until=int(until), at_us=int(at_us), boot=boot
             )
+        case ["limit", _, mem_bytes, used_bytes]:
+            record = record._replace(mem_bytes=int(mem_bytes), over_mem_bytes=int(used_bytes))
         case ["exit", _, *figures] if len(figures) == 4:
-            record = record._replace(exit=_ending(figures))
-        case ["end", _, *figures] if len(figures) == 4:
-            record = record._replace(outcome=_ending(figures))
-        case ["left" | "peak", _, *details] if isinstance(record.outcome, Ending):
-            record = record._replace(outcome=_with_details(record.outcome, details))
-        case ["refuse", _, number, reason]:
-            record = record._replace(outcome=Refusal(int(number), str(json.loads(reason))))
-        case ["lose", _, reason]:
-            record = record._replace(outcome=Loss(str(json.loads(reason))))
+            record = record._replace(exit=_ending(figures, record))
         case ["ack", _]:
             records.pop(key, None)
             return
         case _:
-            return
+            outcome = _read_outcome(words, record)
+            if outcome is None:
+                return
+            record = record._replace(outcome=outcome)
     records[key] = record
+
+
+def _read_outcome(words: list[str], record: Record) -> Ending | Refusal | Loss | None:
+    """Return the outcome that a line tells or completes; None if it tells none."""
+    match words:
+        case ["end", _, *figures] if len(figures) == 4:
+            return _ending(figures, record)
+        case ["left" | "peak", _, *details] if isinstance(record.outcome, Ending):
+            return _with_details(record.outcome, details)
+        case ["refuse", _, number, reason]:
+            return Refusal(int(number), str(json.loads(reason)))
+        case ["lose", _, reason]:
+            return Loss(str(json.loads(reason)))
+    return None
 
 
 def _with_details(ending: Ending, details: list[str]) -> Ending:
@@ -348,6 +382,6 @@ def _with_details(ending: Ending, details: list[str]) -> Ending:
     return ending
 
 
-def _ending(figures: list[str]) -> Ending:
+def _ending(figures: list[str], record: Record) -> Ending:
     status, at_us, cpu_us, max_rss_kb = map(int, figures)
-    return Ending(status, at_us, cpu_us, max_rss_kb)
+    return Ending(status, at_us, cpu_us, max_rss_kb).killed_with(record.over_mem_bytes)

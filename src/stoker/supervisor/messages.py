@@ -61,7 +61,8 @@ class StartAttempt(NamedTuple):
     """Start an attempt when the earlier attempts on its slot have ended.
 
     `warm` has the fields of a ForkRequest. `log_offset` is where this attempt's output begins in a log on
-    another machine; the supervisor itself appends to its log.
+    another machine; the supervisor itself appends to its log. With more RAM than `mem_bytes` the attempt is
+    killed; 0 is no limit.
     """
 
     key: str
@@ -72,6 +73,7 @@ class StartAttempt(NamedTuple):
     env: dict[str, str] | None = None
     warm: Sequence[Any] | None = None
     log_offset: int = 0
+    mem_bytes: int = 0
 
 
 class OfferSlots(NamedTuple):
@@ -110,6 +112,13 @@ class MoveAttempt(NamedTuple):
 
     key: str
     slot: int | None
+
+
+class LimitAttempt(NamedTuple):
+    """Kill a running attempt from now on if it uses more RAM than this; 0 is no limit."""
+
+    key: str
+    mem_bytes: int
 
 
 class SignalAttempt(NamedTuple):
@@ -178,6 +187,7 @@ Order = (
     | StartAhead
     | RevokeAttempt
     | MoveAttempt
+    | LimitAttempt
     | SignalAttempt
     | KillAttempt
     | CutAttempt
@@ -200,6 +210,7 @@ ORDERS: Mapping[str, type[Order]] = {
     "ahead": StartAhead,
     "revoke": RevokeAttempt,
     "move": MoveAttempt,
+    "limit": LimitAttempt,
     "signal": SignalAttempt,
     "kill": KillAttempt,
     "cut": CutAttempt,

@@ -60,9 +60,9 @@ def placed(key: str, place: str) -> str:
 
 def ended(key: str, ending: Ending) -> str:
     """The attempt has ended."""
-    if ending.leftovers or ending.stuck or ending.gpu_peak_bytes:
+    status, at_us, cpu_us, max_rss_kb, *rest = ending
+    if any(rest):
         return json.dumps(("ended", key, *ending))
-    status, at_us, cpu_us, max_rss_kb, *_rest = ending
     return f'["ended","{key}",{status},{at_us},{cpu_us},{max_rss_kb}]'
 
 

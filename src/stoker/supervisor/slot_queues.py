@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 from collections import deque
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from stoker.supervisor import reports
 
@@ -49,6 +50,7 @@ class Attempt(NamedTuple):
     env: dict[bytes, bytes] | None = None
     warm: ForkRequest | None = None
     taken: bool = False  # its slot took it from the queue of attempts without a slot
+    mem_bytes: int = 0  # with more RAM it is killed; 0: no limit
 
 
 class SlotQueue:
@@ -91,3 +93,10 @@ class SlotQueue:
 def bytes_env(env: dict[str, str]) -> dict[bytes, bytes]:
     """Return an environment as the kernel takes it."""
     return {os.fsencode(name): os.fsencode(value) for name, value in env.items()}
+
+
+def fork_request(fields: Sequence[Any]) -> ForkRequest:
+    """Return a request to fork an attempt from the fields of an order."""
+    from stoker.warm.messages import ForkRequest  # late: most supervisors start nothing warm
+
+    return ForkRequest(*fields)

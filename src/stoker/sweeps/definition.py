@@ -32,7 +32,18 @@ _OURS = (
     *("parameters", "exclude", "metric", "early_terminate", "dir", "warm"),
 )
 _WANDB = ("program", "run_cap", "description", "project", "entity")
-_RESOURCES = ("gpus", "gpu_mem", "timeout", "retries", "priority", "on_nan", "stall", "idle")
+_RESOURCES = (
+    "gpus",
+    "gpu_mem",
+    "cpus",
+    "mem",
+    "timeout",
+    "retries",
+    "priority",
+    "on_nan",
+    "stall",
+    "idle",
+)
 _BAYES = "bayes"  # as W&B calls tpe
 _DIR = "results/{name}/{id}"
 
@@ -42,6 +53,8 @@ class Resources(msgspec.Struct, frozen=True, kw_only=True):
 
     gpus: int | None = None
     gpu_mem_bytes: int | None = None
+    cpus: int | None = None
+    mem_bytes: int | None = None
     timeout: str | None = None
     retries: int | None = None
     priority: int | None = None
@@ -373,6 +386,8 @@ def _resources(tree: Map) -> Resources:
     return Resources(
         gpus=_whole(given, "gpus", 0),
         gpu_mem_bytes=_bytes(given, "gpu_mem"),
+        cpus=_whole(given, "cpus", 1),
+        mem_bytes=_bytes(given, "mem"),
         timeout=timeout,
         retries=_whole(given, "retries", 0),
         priority=_whole(given, "priority"),

@@ -31,6 +31,7 @@ class EnvironmentQueryExecutor:
         self.reserve = executor.reserve
         self.acknowledge = executor.acknowledge
         self.move = executor.move
+        self.limit = executor.limit
         self.signal = executor.signal
         self.finish = executor.finish
         self.close = executor.close

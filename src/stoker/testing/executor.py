@@ -63,6 +63,7 @@ class FakeExecutor:
         self.revoked: list[str] = []
         self.signals: list[tuple[str, int]] = []
         self.moves: list[tuple[str, tuple[int, ...] | None]] = []
+        self.limits: list[tuple[str, int]] = []
         self.graces: dict[str, float] = {}
         self._clock = clock
         self._script = script
@@ -110,11 +111,28 @@ class FakeExecutor:
         return bool(self._reports)
 
     def end(
-        self, key: str, status: int = 0, *, max_rss_kb: int = 0, gpu_peak_bytes: int = 0
+        self,
+        key: str,
+        status: int = 0,
+        *,
+        max_rss_kb: int = 0,
+        gpu_peak_bytes: int = 0,
+        over_mem_bytes: int = 0,
     ) -> None:
-        """End an attempt with a wait status; `gpu_peak_bytes` is its own report."""
+        """End an attempt with a wait status; `gpu_peak_bytes` is its own report.
+
+        With `over_mem_bytes` it was killed because it used so much RAM.
+        """
         assert key in self._running, f"attempt {key} does not run"
-        ended = Ended(key, status, self._now_us(), 0, max_rss_kb, gpu_peak_bytes=gpu_peak_bytes)
+        ended = Ended(
+            key,
+            status,
+            self._now_us(),
+            0,
+            max_rss_kb,
+            gpu_peak_bytes=gpu_peak_bytes,
+            over_mem_bytes=over_mem_bytes,
+        )
         self._conclude(ended)
 
     def lose(self, key: str, reason: str = "its end was not seen") -> None:
@@ -248,6 +266,10 @@ class FakeExecutor:
             launch = self._running[key]
             self._running[key] = msgspec.structs.replace(launch, slots=slots or ())
             self._start_waiting()
+
+    def limit(self, key: str, mem_bytes: int) -> None:
+        """Note the limit."""
+        self.limits.append((key, mem_bytes))
 
     def signal(self, key: str, signum: int, grace_s: float | None = None) -> None:
         """End an attempt by a signal, unless it ignores signals; SIGSTOP and SIGCONT do not end it."""

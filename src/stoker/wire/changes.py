@@ -11,11 +11,13 @@ from stoker.core.lifecycle import State
 from stoker.wire.values import (
     MAX_POSITION,
     Bytes,
+    Cpus,
     GpuMemory,
     Gpus,
     Name,
     NodeLabels,
     Priority,
+    Ram,
     Retries,
     Share,
     TimeLimit,
@@ -119,6 +121,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     retries: Retries | msgspec.UnsetType = msgspec.UNSET
     share: Share | msgspec.UnsetType | None = msgspec.UNSET
     gpu_mem_bytes: GpuMemory | msgspec.UnsetType | None = msgspec.UNSET
+    cpus: Cpus | msgspec.UnsetType | None = msgspec.UNSET
+    mem_bytes: Ram | msgspec.UnsetType | None = msgspec.UNSET
     nodes: list[Name] | msgspec.UnsetType | None = msgspec.UNSET
     on: Name | msgspec.UnsetType | None = msgspec.UNSET
     node_labels: NodeLabels | msgspec.UnsetType | None = msgspec.UNSET

@@ -129,6 +129,8 @@ class JobDetail(Job, frozen=True, kw_only=True):
     retries: int
     share: str | None
     gpu_mem_bytes: int | None
+    cpus: int | None
+    mem_bytes: int | None
     git: Git | None
     snapshot: str | None
     user: str | None

@@ -9,11 +9,13 @@ import msgspec
 from stoker.core.job import MAX_NAME, Options
 from stoker.wire.values import (
     Bytes,
+    Cpus,
     GpuMemory,
     Gpus,
     Name,
     NodeLabels,
     Priority,
+    Ram,
     Retries,
     Share,
     Text,
@@ -65,6 +67,8 @@ class Submission(Options, frozen=True, kw_only=True, forbid_unknown_fields=True)
     gpus: Gpus = 1
     share: Share | None = None
     gpu_mem_bytes: GpuMemory | None = None
+    cpus: Cpus | None = None
+    mem_bytes: Ram | None = None  # RAM; a job that uses more is ended
     nodes: list[Name] = msgspec.field(default_factory=list)  # one of these
     on: Name | None = None  # a part of the GPU model's name, such as a100
     node_labels: NodeLabels = msgspec.field(default_factory=dict)  # all of these

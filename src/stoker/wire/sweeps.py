@@ -11,7 +11,18 @@ from stoker.core.job import OnNan, ShortTime, WasteLimit
 from stoker.core.lifecycle import State
 from stoker.core.usage import AttemptUse
 from stoker.wire.submission import Submission
-from stoker.wire.values import Bytes, GpuMemory, Gpus, Name, NodeLabels, Priority, Retries, Text
+from stoker.wire.values import (
+    Bytes,
+    Cpus,
+    GpuMemory,
+    Gpus,
+    Name,
+    NodeLabels,
+    Priority,
+    Ram,
+    Retries,
+    Text,
+)
 
 
 class SweepsQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -67,6 +78,8 @@ class SweepOrder(SweepDraft, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     gpus: Gpus | None = None
     priority: Priority | None = None
     gpu_mem_bytes: GpuMemory | None = None
+    cpus: Cpus | None = None
+    mem_bytes: Ram | None = None
     nodes: list[Name] = []
     on: Name | None = None
     node_labels: NodeLabels = {}

@@ -16,6 +16,7 @@ from stoker.core.job import MAX_NAME
 MAX_TEXT = 16 * 2**20
 MAX_PRIORITY = 1_000_000
 MAX_GPUS = 1024
+MAX_CPUS = 65536
 MAX_RETRIES = 1000
 MAX_POSITION = 2**53
 
@@ -35,6 +36,8 @@ Retries = Annotated[int, msgspec.Meta(ge=0, le=MAX_RETRIES)]
 TimeLimit = Annotated[float, msgspec.Meta(gt=0)]
 Share = Annotated[str, msgspec.Meta(pattern="^(auto|never|free|always:[1-9][0-9]?)$")]
 GpuMemory = Annotated[int, msgspec.Meta(ge=2**20, le=2**50)]
+Ram = Annotated[int, msgspec.Meta(ge=2**20, le=2**50)]
+Cpus = Annotated[int, msgspec.Meta(ge=1, le=MAX_CPUS)]
 NodeLabels = dict[Name, Annotated[str, msgspec.Meta(max_length=MAX_NAME)]]
 UnixTime = Annotated[float, msgspec.Meta(ge=0, le=1e11)]
 

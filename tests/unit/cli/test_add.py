@@ -243,8 +243,8 @@ def test_every_parsed_option_is_sent(sent: list[Message], monkeypatch: pytest.Mo
 
 def test_placement_and_sharing_options_are_sent(sent: list[Message]) -> None:
     words = (
-        "add --share always:2 --gpu-mem 1G --node gpu1,gpu2 --on a100 --node-label disk=fast"
-        " --node-label net=ib --warm torch,numpy --mps true"
+        "add --share always:2 --gpu-mem 1G --cpus 8 --mem 1.5G --node gpu1,gpu2 --on a100"
+        " --node-label disk=fast --node-label net=ib --warm torch,numpy --mps true"
     )
 
     assert main(words.split()) == 0
@@ -252,6 +252,8 @@ def test_placement_and_sharing_options_are_sent(sent: list[Message]) -> None:
     options = {
         "share": "always:2",
         "gpu_mem_bytes": 2**30,
+        "cpus": 8,
+        "mem_bytes": 3 * 2**29,
         "nodes": ["gpu1", "gpu2"],
         "on": "a100",
         "node_labels": {"disk": "fast", "net": "ib"},
@@ -266,6 +268,11 @@ def test_placement_and_sharing_options_are_sent(sent: list[Message]) -> None:
     [
         ("--share some", "--share: 'some' is not a sharing mode"),
         ("--gpu-mem much", "--gpu-mem: "),
+        ("--mem lots", "--mem: 'lots' is not an amount of memory: write 10G"),
+        ("--mem 1", "--mem: '1' is not an amount of memory: write 10G"),
+        ("--mem 9999T", "--mem: '9999T' is more memory than any machine has"),
+        ("--cpus 0", "--cpus 0: write 1 or more"),
+        ("--cpus many", "argument --cpus: invalid int value: 'many'"),
         ("--node ,", "--node: name one node"),
         ("--node-label fast", "--node-label fast: write name and value"),
         ("--warm python", "--warm: name modules"),

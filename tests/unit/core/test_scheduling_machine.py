@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 from hypothesis import Phase, settings
@@ -168,7 +169,7 @@ class Scheduling(RuleBasedStateMachine):
                 self.begin(start.job)
         self.watch_the_first({start.job for start in made.starts}, made)
 
-    def more(self) -> Mapping[str, Nodes]:
+    def more(self) -> Mapping[str, Any]:
         """What the planner is told beside all else."""
         return {}
 

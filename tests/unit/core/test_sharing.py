@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from stoker.core.host_room import HostNeed, HostPlan, HostRoom, HostRooms
 from stoker.core.sharing.packing import Knowledge, pack, revise, why_not
 from stoker.core.sharing.parameters import mask
 from stoker.core.sharing.profile import Point, Profile
@@ -351,3 +352,74 @@ def test_a_first_job_keeps_a_part_of_its_gpu_to_grow() -> None:
     revised = revise(first, gpu(first), known, RULES)
     assert not revised.cold
     assert revised.reserved_bytes == int(gpu().capacity(RULES) * RULES.ramp_share)
+
+
+def hosts(gib: int, used_gib: int = 0, cpus: int = 16) -> HostPlan:
+    """A machine of which so much RAM is set aside."""
+    room = HostRoom(cpus=cpus, mem_bytes=gib * GIB, used_bytes=used_gib * GIB)
+    return HostPlan(HostRooms({"": room}))
+
+
+def runs_with_ram(*gib: int) -> Profile:
+    profile = KNOWN
+    for each in gib:
+        profile = profile.learn_ram(each * GIB)
+    return profile
+
+
+@pytest.mark.parametrize(
+    ("gib", "need"),
+    [((), None), ((10,), 13.5), ((10, 4), 13.5), ((4, 10, 6), 11.0), ((99, *(1,) * 20), 1.1)],
+)
+def test_the_ram_of_a_kind_is_that_of_its_last_runs(
+    gib: tuple[int, ...], need: float | None
+) -> None:
+    found = runs_with_ram(*gib).ram_need(RULES)
+    assert (None if found is None else round(found / GIB, 1)) == need
+
+
+def test_a_job_joins_only_where_the_ram_of_its_kind_fits() -> None:
+    request, there = ShareRequest(job=9, kind="k"), gpu(tenant(7, 5.0))
+    known = knowledge(runs_with_ram(10, 10, 10))
+
+    assert why_not(request, there, known, RULES, hosts(64, 50)) is None
+    assert why_not(request, there, known, RULES, hosts(64, 54)) == (
+        "it needs 11 GiB of RAM, and 10 GiB of 64 GiB are not set aside (learned from 3 runs)"
+    )
+
+
+def test_what_a_job_declares_counts_instead_of_what_was_learned() -> None:
+    there, known = gpu(tenant(7, 5.0)), knowledge(runs_with_ram(10, 10, 10))
+    little = ShareRequest(job=9, kind="k", host=HostNeed(None, 2 * GIB))
+    cpus = ShareRequest(job=9, kind="k", host=HostNeed(17, 2 * GIB))
+
+    assert why_not(little, there, known, RULES, hosts(64, 60)) is None
+    assert why_not(cpus, there, known, RULES, hosts(64)) == (
+        "it needs 17 CPUs, and 16 of 16 are not set aside"
+    )
+
+
+def test_a_user_s_own_number_of_jobs_on_a_gpu_does_not_depend_on_learned_ram() -> None:
+    request = ShareRequest(job=9, kind="k", share=Share(Mode.ALWAYS, 4))
+    there = gpu(tenant(7, 5.0))
+    assert why_not(request, there, knowledge(runs_with_ram(50)), RULES, hosts(64, 60)) is None
+
+
+def test_jobs_that_join_together_fit_into_the_ram_together() -> None:
+    requests = [ShareRequest(job=n, kind="k") for n in range(10)]
+    known = knowledge(runs_with_ram(10, 10, 10))
+    there = [gpu(tenant(70, 1.0)), gpu(tenant(71, 1.0), key="B")]
+    made = pack(requests, there, known, RULES, hosts(64, 30))
+
+    assert [each.job for each in made.joinings] == [0, 1, 2]
+
+
+def test_jobs_behind_one_that_lacks_ram_do_not_take_it_by_joining() -> None:
+    wants = [
+        ShareRequest(job=1, kind="k", host=HostNeed(None, 50 * GIB)),
+        ShareRequest(job=2, kind="k", host=HostNeed(None, 5 * GIB)),
+        ShareRequest(job=3, kind="k"),
+    ]
+    made = pack(wants, [gpu(tenant(7, 1.0))], knowledge(), RULES, hosts(64, 30))
+
+    assert [each.job for each in made.joinings] == [3]

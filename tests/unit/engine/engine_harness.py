@@ -19,6 +19,7 @@ from stoker.engine.config import Config
 from stoker.engine.context import QueueContext
 from stoker.engine.engine import Engine
 from stoker.engine.gpu_users import Board
+from stoker.engine.host_resources import HostCapacity
 from stoker.engine.suspend_helper import HelperAnswer, HelperOrder
 from stoker.executors.contract import Launch
 from stoker.gpus.slot_grammar import parse_slots
@@ -115,8 +116,10 @@ class Harness:
         nodes: tuple[NodeFacts, ...] = (),
         mps_folder: str | None = None,
         board: Board | None = None,
+        capacity: HostCapacity | None = None,
     ) -> None:
         self.home = home
+        self.capacity = capacity
         self.now = 1000.0
         self.disk_is_full = False
         self.slots = slots(gpus) if isinstance(gpus, int) else gpus
@@ -156,6 +159,7 @@ class Harness:
             slots=self.slots,
             head=self.nodes[0].name if self.nodes else "",
             nodes=self.nodes,
+            capacity=self.capacity,
             clock=lambda: self.now,
             wall_clock=lambda: self.now,
             mps_folder=self.mps_folder,
@@ -205,9 +209,9 @@ class Harness:
         self.now += seconds
         self.settle()
 
-    def end(self, key: str, status: int = 0, *, gpu_peak_bytes: int = 0) -> None:
-        """Let an attempt's process end."""
-        self.executor.end(key, status, gpu_peak_bytes=gpu_peak_bytes)
+    def end(self, key: str, status: int = 0, **figures: int) -> None:
+        """Let an attempt's process end, with figures as `FakeExecutor.end` has them."""
+        self.executor.end(key, status, **figures)
         self.settle()
 
     def run_short_jobs(self, *keys: str) -> None:

@@ -14,6 +14,7 @@ from stoker.core.usage import AttemptUse, Foreigner, GpuUse, JobUse, Look, Sight
 from stoker.engine import eta
 from stoker.engine.gpu_features import GpuSource
 from stoker.engine.gpu_models import Model
+from stoker.engine.host_resources import HostCapacity
 from stoker.engine.running_attempt import RunningAttempt
 from stoker.errors import UsageError
 from stoker.service.show import show
@@ -472,6 +473,31 @@ def test_without_nvml_no_job_shares(harness: Harness) -> None:
 def test_always_admits_as_many_jobs_as_requested(harness: Harness, machine: Machine) -> None:
     harness.add(*(f"train {n}" for n in range(9)), share="always:3")
     assert crowd(harness) == {"0": 3, "1": 3}
+
+
+def test_jobs_share_a_gpu_only_as_far_as_the_ram_of_their_kind_goes(
+    make_harness: MakeHarness,
+) -> None:
+    capacity = HostCapacity(16, 64 * GIB, lambda: 64 * GIB)  # 60.8 GiB of it can be set aside
+    harness = make_harness(gpus=1, capacity=capacity)
+    machine = Machine(harness)
+    for number in range(4):
+        added = harness.add(f"train {number}", share="auto")
+        harness.now += 60
+        harness.end(f"{added.first}.1", max_rss_kb=20 << 20)
+    harness.add(*(f"train {n}" for n in range(4)), share="auto")
+
+    assert crowd(harness) == {"0": 2}
+    lack = (
+        "it needs 22 GiB of RAM, and 16.8 GiB of 60.8 GiB are not set aside (learned from 4 runs)"
+    )
+    assert lack in harness.why(7)
+    harness.restart()
+    machine.attach()
+    harness.settle()
+    assert crowd(harness) == {"0": 2}
+    harness.end("5.1")
+    assert crowd(harness) == {"0": 2}
 
 
 def test_declared_memory_is_reserved(harness: Harness, machine: Machine) -> None:

@@ -355,6 +355,23 @@ def test_the_reported_memory_of_an_attempt_is_read_back(path: str) -> None:
     assert told(path, BOOT + record.lines("1.1"))["1.1"] == record
 
 
+def test_the_ram_that_an_attempt_may_use_is_read_back(path: str) -> None:
+    record = Record(1, 2, None, 3, 4, boot=BOOT_ID, mem_bytes=1 << 30)
+    assert told(path, BOOT + record.lines("1.1"))["1.1"] == record
+
+
+@pytest.mark.parametrize(("status", "over"), [(9, 2 << 30), (0, 0), (256, 0)])
+def test_an_attempt_that_was_killed_for_its_ram_ended_for_that_unless_it_ended_first(
+    path: str, status: int, over: int
+) -> None:
+    record = Record(mem_bytes=1 << 30, over_mem_bytes=2 << 30)
+    lines = record.lines("1.1") + f"end 1.1 {status} 1700000000250000 0 0 .\n"
+    outcome = told(path, BOOT + lines)["1.1"].outcome
+
+    assert isinstance(outcome, Ending)
+    assert outcome.over_mem_bytes == over
+
+
 def test_an_end_with_a_torn_list_of_leftovers_counts(path: str) -> None:
     ending = ENDING._replace(leftovers=("python",))
     lines = Record(outcome=ending).lines("1.1")

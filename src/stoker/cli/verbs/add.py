@@ -40,10 +40,11 @@ EXAMPLES = """\
   stoker add --share auto python small.py     beside others on a GPU, once its kind is known
   stoker add --on a100 python large.py        on a GPU of that kind
   stoker add --on-nan stop --stall 20m python a.py    ended if it diverges, or is silent for so long
+  stoker add --cpus 8 --mem 32G python a.py   with 8 CPUs and 32 GiB of RAM set aside, and no more
 """
 
 # Options that are sent as typed, and options that this module handles; add_options.py reads all others.
-_AS_TYPED = ("name", "project", "gpus", "priority", "retries", "linger")
+_AS_TYPED = ("name", "project", "gpus", "cpus", "priority", "retries", "linger")
 _OWN = (
     *("command", "script", "batch", "format", "chdir", "log", "timeout"),
     *("snapshot", "sync", "results", "follow", "quiet"),
@@ -58,6 +59,8 @@ ARGUMENTS = (
         "-g", "--gpus", type=int, default=1, metavar="N", help="GPUs it needs (default: 1; 0: none)"
     ),
     arg("--gpu-mem", metavar="MEM", help="GPU memory it needs: 10G"),
+    arg("--cpus", type=int, metavar="N", help="CPUs to set aside for it"),
+    arg("--mem", metavar="MEM", help="RAM to set aside for it: 32G; with more it is ended"),
     arg("--share", metavar="HOW", help="share its GPU: auto, always:N (default: never)"),
     arg("--node", metavar="NAMES", help="on one of these nodes of the cluster: gpu1,gpu2"),
     arg("--on", metavar="MODEL", help="on GPUs of this kind: a100"),
@@ -163,6 +166,8 @@ def _check(args: Args) -> None:
         raise UsageError(f"-g {args.gpus}: write 0 or more")
     if args.retries < 0:
         raise UsageError(f"--retries {args.retries}: write 0 or more")
+    if args.cpus is not None and args.cpus < 1:
+        raise UsageError(f"--cpus {args.cpus}: write 1 or more")
     _check_options(args)
     if args.log is not None:
         from stoker.cli.add_options import check_log_template

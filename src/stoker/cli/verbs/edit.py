@@ -62,6 +62,8 @@ def write_text(job: JobDetail) -> str:
         "priority": str(job.priority),
         "gpus": str(job.gpus),
         "gpu_mem": NONE if job.gpu_mem_bytes is None else f"{job.gpu_mem_bytes >> 20}M",
+        "cpus": NONE if job.cpus is None else str(job.cpus),
+        "mem": NONE if job.mem_bytes is None else f"{job.mem_bytes >> 20}M",
         "share": job.share or "never",
         "node": ",".join(job.nodes) or NONE,
         "on": job.on or NONE,

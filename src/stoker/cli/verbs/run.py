@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from stoker.core.job import Request
     from stoker.core.slot import Slot
     from stoker.engine.command_reader import Source
+    from stoker.engine.host_resources import HostCapacity
     from stoker.gpus.nvml import Nvml
     from stoker.store.foreground_runs import ForegroundRun
 
@@ -41,6 +42,8 @@ ARGUMENTS = (
     arg("-0", "--null", action="store_true", help="commands end with NUL, and may span lines"),
     arg("--fail-fast", action="store_true", help="start no more once a command has failed"),
     arg("--gpu-mem", metavar="MEM", help="GPU memory that each command needs: 10G"),
+    arg("--cpus", type=int, metavar="N", help="CPUs to set aside for each command"),
+    arg("--mem", metavar="MEM", help="RAM to set aside for each: 32G; with more it is ended"),
     arg("--share", metavar="HOW", help="let commands share GPUs: auto, always:N (default: never)"),
     arg("-t", "--timeout", metavar="TIME", help="end a command after this long: 90s, 2h, 1d12h"),
     arg("--retries", type=int, default=0, metavar="N", help="try a failed command N more times"),
@@ -90,6 +93,7 @@ def run(args: Args) -> int:
         resume=args.resume,
         warm=tuple(warm),
         mps_folder=os.path.join(find_home(), "mps") if args.mps else None,
+        capacity=check_host(request),
     )
     return output.run(record, settings, supervisor, nvml)
 
@@ -106,16 +110,20 @@ def _request(args: Args) -> Request:
         )
     timeout_s = None if args.timeout is None else parse_duration(args.timeout)
     given = {}
-    if args.share is not None or args.gpu_mem is not None:
+    if args.cpus is not None and args.cpus < 1:
+        raise UsageError(f"--cpus {args.cpus}: write 1 or more")
+    if any(each is not None for each in (args.share, args.gpu_mem, args.mem)):
         from stoker.cli.add_options import read_options
 
-        given = read_options({"share": args.share, "gpu_mem": args.gpu_mem})
+        given = read_options({name: getattr(args, name) for name in ("share", "gpu_mem", "mem")})
     share = given.get("share")
     return Request(
         timeout_s=timeout_s,
         retries=args.retries,
         share=None if share == "never" else share,
         gpu_mem=given.get("gpu_mem_bytes"),
+        cpus=args.cpus,
+        mem_bytes=given.get("mem_bytes"),
         options=Options(mps=args.mps),
     )
 
@@ -158,6 +166,17 @@ def check_gpu_mem(request: Request, nvml: Nvml | None, slots: tuple[Slot, ...]) 
         from stoker.engine.gpu_models import largest_of, models_of, refuse_too_large
 
         refuse_too_large(request.gpu_mem, largest_of(slots, models_of(nvml.gpus())))
+
+
+def check_host(request: Request) -> HostCapacity | None:
+    """Refuse commands that need more CPUs or RAM than there are. Returns what there is, if that is needed."""
+    if not request.declares_host:
+        return None
+    from stoker.engine.host_resources import HostResources, read_capacity, refuse_impossible
+
+    capacity = read_capacity()
+    refuse_impossible(request, [HostResources(capacity).own_room("")], "this machine has")
+    return capacity
 
 
 def find_cwd() -> str:

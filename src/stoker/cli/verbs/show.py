@@ -21,7 +21,9 @@ from stoker.cli.times import format_moment
 from stoker.client.client import Client
 from stoker.core.durations import format_ago, format_duration
 from stoker.core.failure import MEANING, FailureClass
+from stoker.core.host_room import describe_cpus
 from stoker.core.placement import make_where
+from stoker.core.size import format_memory
 from stoker.wire import AttemptInfo, Bytes, JobDetail, from_wire
 
 SUMMARY = "Show everything about one job: what it runs, where, since when, how each attempt ended."
@@ -90,6 +92,7 @@ def _facts(job: JobDetail, now: float) -> list[tuple[str, Cell]]:
         ("sync", _sync(job)),
         ("shell", job.shell),
         ("GPUs", _gpus(job)),
+        ("set aside", _host(job)),
         ("where", str(make_where(job.nodes, job.on, job.node_labels))),
         ("priority", str(job.priority) if job.priority else None),
         ("time limit", format_duration(job.timeout_s) if job.timeout_s else None),
@@ -172,6 +175,13 @@ def _gpus(job: JobDetail) -> str:
         how = "capped" if job.capped else "best effort"
         text += f"; {format_size(job.reserved_bytes)} set aside, {how}{used}"
     return text
+
+
+def _host(job: JobDetail) -> str | None:
+    """Describe the CPUs and the RAM that are set aside for the job."""
+    cpus = None if job.cpus is None else describe_cpus(job.cpus)
+    ram = None if job.mem_bytes is None else f"{format_memory(job.mem_bytes)} of RAM at most"
+    return ", ".join(filter(None, (cpus, ram))) or None
 
 
 def _retries(job: JobDetail) -> str | None:

@@ -39,7 +39,7 @@ in the command: {name}  {args}  {hydra}  {params_json}  {dir}  {id}  {index}  {s
 
 # Options that runs have as jobs of `stoker add` do.
 _OPTIONS = (
-    *("gpus", "gpu_mem", "share", "node", "on", "node_label"),
+    *("gpus", "gpu_mem", "cpus", "mem", "share", "node", "on", "node_label"),
     *("priority", "retries", "warm", "shell", "on_nan", "stall", "idle", "on_cut"),
 )
 _SHOWN = 5
@@ -77,6 +77,8 @@ ARGUMENTS = (
     arg("-j", "--jobs-per-gpu", type=int, default=1, metavar="N", help="with --foreground"),
     arg("-g", "--gpus", type=int, metavar="N", help="GPUs a run needs (default: 1; 0: none)"),
     arg("--gpu-mem", metavar="MEM", help="GPU memory a run needs: 10G (default: learned)"),
+    arg("--cpus", type=int, metavar="N", help="CPUs to set aside for each run"),
+    arg("--mem", metavar="MEM", help="RAM to set aside for each: 32G; with more it is ended"),
     arg("--share", default="auto", metavar="HOW", help="auto, never, always:N (default: auto)"),
     arg("--node", metavar="NAMES", help="on one of these nodes of the cluster: gpu1,gpu2"),
     arg("--on", metavar="MODEL", help="on GPUs of this kind: a100"),
@@ -147,6 +149,8 @@ def _check(args: Args) -> None:
             raise UsageError(f"{option} {number}: write 0 or more")
     if args.idle is not None and args.gpus == 0:
         raise UsageError("--idle is for runs with a GPU: leave it out with -g 0")
+    if args.cpus is not None and args.cpus < 1:
+        raise UsageError(f"--cpus {args.cpus}: write 1 or more")
     if args.sync and (args.print or args.foreground):
         raise UsageError("--sync is for runs in the queue: leave --print and --foreground out")
     if args.null and not args.print:

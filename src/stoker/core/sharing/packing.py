@@ -10,9 +10,10 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from stoker.core.host_room import HostNeed, HostPlan
 from stoker.core.sharing.admission import Load, refusal
 from stoker.core.sharing.profile import Profile
-from stoker.core.sharing.request import ShareRequest
+from stoker.core.sharing.request import ANY_HOST, ShareRequest
 from stoker.core.sharing.reservation import MemoryReservation, Probe, Source, reservation_for
 from stoker.core.sharing.rules import Mode, SharingRules
 from stoker.core.sharing.shared_gpu import SharedGpu, Tenant
@@ -104,17 +105,54 @@ def revise(tenant: Tenant, gpu: SharedGpu, known: Knowledge, rules: SharingRules
     return msgspec.structs.replace(tenant, reserved_bytes=bytes_, cold=False)
 
 
-def why_not(
+def host_need(
     request: ShareRequest, gpu: SharedGpu, known: Knowledge, rules: SharingRules
+) -> HostNeed:
+    """Return the CPUs and RAM that a job declares; if it declares no RAM, what its kind is known to need.
+
+    What is known of its kind counts for jobs that share by it, not for those that share as their user says.
+    """
+    if request.host.mem_bytes is not None or request.share.mode is not Mode.AUTO:
+        return request.host
+    learned = known.profile(request.kind, gpu.model).ram_need(rules)
+    return HostNeed(request.host.cpus, learned)
+
+
+def _lacks_host(
+    request: ShareRequest,
+    gpu: SharedGpu,
+    known: Knowledge,
+    rules: SharingRules,
+    hosts: HostPlan,
 ) -> str | None:
-    """Return why a job may not start on a GPU now; None if it may."""
+    need = host_need(request, gpu, known, rules)
+    lack = hosts.shortage(need, gpu.node)
+    if lack is None:
+        return None
+    if need.mem_bytes == request.host.mem_bytes:
+        return f"it {lack}"
+    runs = len(known.profile(request.kind, gpu.model).ram)
+    return f"it {lack} (learned from {runs} run{'s' * (runs != 1)})"
+
+
+def why_not(
+    request: ShareRequest,
+    gpu: SharedGpu,
+    known: Knowledge,
+    rules: SharingRules,
+    hosts: HostPlan | None = None,
+) -> str | None:
+    """Return why a job may not start on a GPU now; None if it may. CPUs and RAM count only with `hosts`."""
     rules = rules.of(request.share)
     profile = known.profile(request.kind, gpu.model)
     if profile.most is not None and len(gpu.tenants) >= profile.most:
         return f"for jobs of its kind, more than {profile.most} at a time do not finish faster"
     reservation = reservation_on(request, gpu, known, rules)
     load = Load(sm_of(profile, rules), brief=profile.is_brief(rules))
-    return refusal(request, gpu, reservation, load, rules, known.host_free)
+    reason = refusal(request, gpu, reservation, load, rules, known.host_free)
+    if reason is None and hosts is not None:
+        return _lacks_host(request, gpu, known, rules, hosts)
+    return reason
 
 
 def pack(
@@ -122,8 +160,9 @@ def pack(
     gpus: Iterable[SharedGpu],
     known: Knowledge,
     rules: SharingRules,
+    hosts: HostPlan | None = None,
 ) -> Packing:
-    """Place every job that fits, in the given order. Pure: changes nothing but its result."""
+    """Place every job that fits, in the given order. Pure: changes nothing but its result and `hosts`."""
     there = {gpu.key: gpu for gpu in gpus}
     joinings: list[Joining] = []
     kept: dict[str, int] = {}
@@ -139,15 +178,19 @@ def pack(
             for gpu in there.values()
             if gpu.key not in kept and (request.allowed is None or gpu.key in request.allowed)
         ]
-        fitting = [gpu for gpu in open_to if why_not(request, gpu, known, rules) is None]
+        fitting = [gpu for gpu in open_to if why_not(request, gpu, known, rules, hosts) is None]
         if fitting:
             chosen = min(fitting, key=lambda gpu: _preference(gpu, rules))
             reservation = reservation_on(request, chosen, known, rules)
             joinings.append(Joining(request.job, chosen.key, reservation))
             tenant = tenant_of(request, chosen, reservation, known, rules)
             there[chosen.key] = chosen.with_tenant(tenant)
+            if hosts is not None:
+                hosts.take(host_need(request, chosen, known, rules), chosen.node)
             continue
         refused.add(alike)
+        if hosts is not None and request.host != ANY_HOST:
+            hosts.keep(request.host, request.job, {gpu.node for gpu in open_to})
         if known.now_s - request.since_s >= rules.patience_s and not _will_be_known(
             request, there.values()
         ):
@@ -170,6 +213,7 @@ def _alike(
         request.need_bytes,
         request.alone,
         request.allowed,
+        request.host,
         *needs,
     )
 

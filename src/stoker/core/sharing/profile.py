@@ -39,7 +39,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     `points` has one entry for each set of parameters. `packed` has, for runs that shared their GPU, the mean
     number of jobs there and the run time. `ooms` has the Unix times at which a run found no memory beside
     others: Unix time survives a reboot. `on_probation` counts the runs that must succeed after a GPU fault
-    before the kind is trusted again.
+    before the kind is trusted again. `ram` has the RAM of the largest process of each run, in bytes.
     """
 
     peaks: tuple[int, ...] = ()
@@ -51,6 +51,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     ooms: tuple[float, ...] = ()
     most: int | None = None
     on_probation: int = 0
+    ram: tuple[int, ...] = ()
 
     @property
     def finished(self) -> int:
@@ -71,6 +72,13 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def lone_s(self) -> float | None:
         """Median run time alone on a GPU, in seconds; None if unknown."""
         return _median(self.alone_s) if self.alone_s else None
+
+    def ram_need(self, rules: SharingRules) -> int | None:
+        """Return the RAM to set aside for a run; None if it is unknown."""
+        if not self.ram:
+            return None
+        few = len(self.ram) < rules.learned_from
+        return int(max(self.ram) * (rules.few_factor if few else rules.learned_factor))
 
     def is_brief(self, rules: SharingRules) -> bool:
         """Whether runs of this kind are known to be short."""
@@ -115,6 +123,10 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             on_probation=max(0, self.on_probation - 1),
         )
         return learned if alone else learned._heed_gain(rules)
+
+    def learn_ram(self, peak_bytes: int) -> Profile:
+        """Add the RAM of a successful run."""
+        return msgspec.structs.replace(self, ram=_last(self.ram, peak_bytes))
 
     def _with_point(
         self, params: Params, peak_bytes: int, alone_s: float | None

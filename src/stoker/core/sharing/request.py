@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
+from stoker.core.host_room import HostNeed
 from stoker.core.sharing.parameters import Params
 from stoker.core.sharing.rules import AUTO, Share
+
+ANY_HOST = HostNeed()
 
 
 class ShareRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,3 +30,4 @@ class ShareRequest(msgspec.Struct, frozen=True, kw_only=True):
     above_bytes: int = 0
     since_s: float = 0.0
     allowed: frozenset[str] | None = None  # keys of GPUs; None: all
+    host: HostNeed = ANY_HOST  # the CPUs and RAM that it declares

@@ -49,6 +49,7 @@ class SharedGpu(msgspec.Struct, frozen=True, kw_only=True):
     releasing: bool = False
     frozen: str | None = None
     tenants: tuple[Tenant, ...] = ()
+    node: str = ""
 
     def capacity(self, rules: SharingRules) -> int:
         """Return how much can be reserved in all."""

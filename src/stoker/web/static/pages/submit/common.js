@@ -9,6 +9,7 @@ import {parseDuration, parseSize, text} from '/logic/format.js';
 
 const KEY = 'stoker.folder';
 const MOST_GPUS = 1024;
+const MOST_CPUS = 65536;
 const MOST_PRIORITY = 1_000_000;
 const MOST_RETRIES = 1000;
 
@@ -51,6 +52,8 @@ export function needsFields(form) {
   return [
     form.field('gpus', 'GPUs', {hint: '0: a job without GPU', props: {...number, placeholder: '1'}}),
     form.field('gpu_mem_bytes', 'GPU memory', {hint: 'what it needs: 10G', props: {placeholder: 'as measured', autocomplete: 'off'}}),
+    form.field('cpus', 'CPUs', {hint: 'set aside for it', props: {...number, placeholder: 'any'}}),
+    form.field('mem_bytes', 'RAM', {hint: '32G; with more it is ended', props: {placeholder: 'any', autocomplete: 'off'}}),
     form.field('priority', 'Priority', {hint: 'higher runs first', props: {...number, placeholder: '0'}}),
     form.field('timeout_s', 'Time limit', {hint: '90s, 2h, 1d12h', props: {placeholder: 'none', autocomplete: 'off'}}),
     form.field('retries', 'Retries', {hint: 'if it fails', props: {...number, placeholder: '0'}}),
@@ -62,6 +65,8 @@ export function readNeeds(form) {
   return {
     gpus: form.read('gpus', whole(0, MOST_GPUS)),
     gpu_mem_bytes: form.read('gpu_mem_bytes', parseSize),
+    cpus: form.read('cpus', whole(1, MOST_CPUS)),
+    mem_bytes: form.read('mem_bytes', parseSize),
     priority: form.read('priority', whole(-MOST_PRIORITY, MOST_PRIORITY)),
     timeout_s: form.read('timeout_s', parseDuration),
     retries: form.read('retries', whole(0, MOST_RETRIES)),
