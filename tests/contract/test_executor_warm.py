@@ -23,6 +23,17 @@ with open(sys.argv[1]) as file:
     sys.exit(int(file.read()))
 """
 
+# Says how many threads its imports and OpenBLAS were given, which reads the variable when it is loaded.
+THREADS = """
+import ctypes, early, numpy, os
+with open("/proc/self/maps") as file:
+    path = next(line.split()[-1] for line in file if "openblas" in line.rpartition("/")[2])
+library = ctypes.CDLL(path)
+names = [f"{p}openblas_get_num_threads{s}" for p in ("scipy_", "") for s in ("64_", "", "_64")]
+threads = next(getattr(library, name) for name in names if hasattr(library, name))
+print(early.SEEN, os.environ["OMP_NUM_THREADS"], threads())
+"""
+
 # A module that says who imports it, and waits for word.
 TELLER = """
 import os
@@ -122,6 +133,25 @@ print(early.SEEN, os.environ["CUDA_VISIBLE_DEVICES"], os.environ["STOKER_JOB_ID"
         log = launch(real, "5.1", [script(real, text)], "json", slots=(1,))
         assert real.ended("5.1").status == 0
         assert log.read_text().split() == ["5", "2,3", "5"]
+
+    def test_has_the_number_of_threads_of_its_environment(self, real: Harness) -> None:
+        pytest.importorskip("numpy")
+        real.work.joinpath("early.py").write_text(
+            "import os\nSEEN = os.environ.get('OMP_NUM_THREADS')\n"
+        )
+        counts = [str(n) for n in range(1, len(os.sched_getaffinity(0)) + 1)][:2]
+        for number, count in enumerate(counts, 1):
+            log = launch(
+                real,
+                f"{number}.1",
+                [script(real, THREADS)],
+                "early",
+                "numpy",
+                env={"OMP_NUM_THREADS": count},
+            )
+            assert real.ended(f"{number}.1").status == 0, log.read_text()
+            assert log.read_text().split() == [count] * 3
+        assert reasons(real) == []
 
     def test_sees_its_gpus_also_where_an_import_has_chosen_some(self, real: Harness) -> None:
         (real.work / "chooser.py").write_text(

@@ -58,7 +58,7 @@ def run_here(args: Args, sweep: Sweep, common: Submission) -> int:
         note(f"sweep {sweep.name}: {passed_over}")
     note_warm(args, sweep)
     with tempfile.TemporaryFile() as file:
-        env = {**make_environment(request), **sweep.variables}
+        env = {**make_environment(request, slots), **sweep.variables}
         folders = _Folders(runs, env)
         folders.write(file.fileno())
         source = Source(file.fileno(), null=True, name="the sweep")

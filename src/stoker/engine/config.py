@@ -198,6 +198,11 @@ ENTRIES = {
         "never: jobs, also of sweeps, start warm only if --warm names modules",
         _auto_or_never,
     ),
+    "threads": ConfigEntry(
+        "auto",
+        "never: jobs beside others may start as many threads as there are CPUs",
+        _auto_or_never,
+    ),
     "mps": ConfigEntry(
         "auto", "never: jobs that share a GPU use MPS only with --mps", _auto_or_never
     ),
@@ -288,6 +293,11 @@ class Config:
     def is_warm(self) -> bool:
         """Whether jobs with `--warm auto` start warm."""
         return bool(self.value("warm"))
+
+    @property
+    def limits_threads(self) -> bool:
+        """Whether jobs beside others get a fair number of threads."""
+        return bool(self.value("threads"))
 
     @property
     def is_mps_automatic(self) -> bool:

@@ -1,4 +1,7 @@
-"""Variables that let GPU frameworks share a GPU and keep what they compile, unless the user sets them."""
+"""Variables for the frameworks of jobs that run beside others, unless the user sets them.
+
+They let frameworks share a GPU, keep what they compile, and start a fair number of threads.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,9 @@ from collections.abc import Mapping
 
 _NOTHING: Mapping[str, str] = {}
 _UNUSED_S = 30 * 86400.0
+# OpenMP, and what follows its variable: torch, MKL, OpenBLAS, BLIS, numexpr. Variables of their own would win
+# over OMP_NUM_THREADS where a program sets it itself, so they are left alone. TensorFlow does not follow it.
+_THREAD_VARIABLES = ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS")
 
 
 def share_gpu(env: dict[str, str], given: Mapping[str, str] = _NOTHING) -> None:
@@ -28,6 +34,19 @@ def share_gpu(env: dict[str, str], given: Mapping[str, str] = _NOTHING) -> None:
     for name, value in variables.items():
         if name not in given:
             env.setdefault(name, value)
+
+
+def limit_threads(
+    env: dict[str, str], threads: int | None, given: Mapping[str, str] = _NOTHING
+) -> None:
+    """Let libraries start so many threads in each process; None for as many as they like.
+
+    `given` are variables that are set elsewhere.
+    """
+    if threads is not None:
+        for name in _THREAD_VARIABLES:
+            if name not in given:
+                env.setdefault(name, str(threads))
 
 
 def jax_cache(env: Mapping[str, str]) -> str | None:

@@ -14,7 +14,7 @@ from stoker.checkpoints import checkpoint_path
 from stoker.core.job import Attempt, Options
 from stoker.core.sharing.parameters import CommandFacts
 from stoker.engine.attempt_starts import LaunchSpec
-from stoker.engine.framework_settings import share_gpu
+from stoker.engine.framework_settings import limit_threads, share_gpu
 from stoker.engine.queue import QueueEntry
 from stoker.engine.run_folder import LOG, enter_run_folder, make_run_folder, run_variables
 from stoker.executors.command import DEFAULT_SHELL, MAX_ARGUMENT_BYTES, CommandLine, find_program
@@ -29,6 +29,9 @@ from stoker.warm.command import AUTO
 
 _CONTEXTS = 64
 _COLD_SYNC = "it runs in a copy of its own (--sync)"
+
+
+_ContextKey = tuple[JobEnvironment, bool, bool, str, int | None]
 
 
 class LaunchContext:
@@ -52,16 +55,16 @@ class LaunchSpecs:
         home: str,
         sync_limit_bytes: Callable[[], int | None] = lambda: None,
         is_warm: Callable[[], bool] = lambda: True,
+        threads_of: Callable[[Attempt], int | None] = lambda _attempt: None,
     ) -> None:
         self._jobs = jobs
         self._executor = executor
         self._home = home
         self._sync_limit_bytes = sync_limit_bytes
         self._is_warm = is_warm
+        self._threads_of = threads_of
         self._checkpoints = os.path.join(home, "checkpoints")
-        self._contexts: OrderedDict[tuple[JobEnvironment, bool, bool, str], LaunchContext] = (
-            OrderedDict()
-        )
+        self._contexts: OrderedDict[_ContextKey, LaunchContext] = OrderedDict()
         self._last_number = 0
         self._made_folders: set[str] = set()
 
@@ -69,7 +72,7 @@ class LaunchSpecs:
         """Build the launch spec of an attempt; raises OSError if a file of it cannot be made."""
         facts, options = entry.facts, entry.request.options
         assert facts is not None
-        context = self._context(facts)
+        context = self._context(facts, self._threads_of(attempt))
         log = self._prepare_log(attempt, facts)
         if _needs_checkpoints(attempt, entry):
             self._make_checkpoint_folder(facts.id)
@@ -175,11 +178,11 @@ class LaunchSpecs:
             return self._words(facts, context)
         return None if is_script(facts) else context.command_line.literal_words(facts.command)
 
-    def _context(self, facts: Facts) -> LaunchContext:
+    def _context(self, facts: Facts, threads: int | None = None) -> LaunchContext:
         surroundings = self._jobs.surroundings(facts.submission)
         shares = facts.request.share is not None
         on_cut = facts.request.options.on_cut
-        key = (surroundings, bool(facts.fresh), shares, on_cut)
+        key = (surroundings, bool(facts.fresh), shares, on_cut, threads)
         context = self._contexts.get(key)
         if context is None:
             self._last_number += 1
@@ -187,6 +190,7 @@ class LaunchSpecs:
             env.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
             if shares:
                 share_gpu(env)
+            limit_threads(env, threads)
             env["STOKER_SUBMIT_DIR"] = os.fsdecode(surroundings.cwd)
             env["STOKER_CHECKPOINTS"] = self._checkpoints
             if surroundings.linger:

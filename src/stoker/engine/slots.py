@@ -167,6 +167,13 @@ class SlotTable:
         own = self.by_node.get("", [])
         return [*own, *self.by_node.get(self.head, [])] if self.head else own
 
+    def cpus_of(self, node: str) -> int | None:
+        """How many CPUs the jobs on a node may use; None if that is unknown."""
+        if self.is_own(node):
+            return None if self.hosts.capacity is None else self.hosts.capacity.cpus
+        facts = self.nodes.get(node)
+        return None if facts is None else facts.cpus
+
     def gpu_names(self) -> set[str]:
         """The names of all GPUs: with their node, and for this machine also without."""
         slots = [state.slot for state in self.states]

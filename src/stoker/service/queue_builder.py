@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
+from stoker.core.job import Attempt
 from stoker.core.node import NodeFacts
 from stoker.core.slot import Slot
 from stoker.engine.admission import Admission
@@ -43,6 +44,7 @@ from stoker.engine.slots import SlotTable
 from stoker.engine.suspend_helper import SuspendHelper
 from stoker.engine.suspensions import Helper, SuspensionParts, Suspensions
 from stoker.engine.termination import Termination
+from stoker.engine.thread_share import ThreadShares
 from stoker.engine.torch_memory_cap import TorchMemoryCap
 from stoker.engine.user_reservations import UserReservations
 from stoker.engine.waste_monitor import WasteMonitor
@@ -88,6 +90,7 @@ class _QueueBuilder:
         self.events = Broadcast()
         self.publisher = Publisher(self.events)
         self.slot_table = SlotTable(sources.slots, head=sources.head, capacity=sources.capacity)
+        self.thread_shares = ThreadShares(self.slot_table, lambda: sources.config.limits_threads)
         for facts in sources.nodes:
             self.slot_table.update_node(facts)
         self.admission = Admission(sources.database, self.slot_table)
@@ -120,6 +123,7 @@ class _QueueBuilder:
             sources.home,
             lambda: config.sync_limit_bytes,
             lambda: config.is_warm,
+            self._threads_of,
         )
         return build_engine(
             EngineParts(
@@ -182,6 +186,10 @@ class _QueueBuilder:
         )
         mps.find()
         return mps
+
+    def _threads_of(self, attempt: Attempt) -> int | None:
+        """Return how many threads each process of an attempt may start; None for any."""
+        return self.thread_shares.of(self.slot_table.running[attempt.key])
 
     def _allowed_of(self, running: RunningAttempt) -> frozenset[int] | None:
         """Return the slots that a running job may use; None for all."""

@@ -9,18 +9,24 @@ import shutil
 import socket
 from collections.abc import Iterator
 
-from stoker.core.job import Outcome
+import msgspec
+
+from stoker.core.job import Attempt, Outcome
 from stoker.core.planner import Candidate
 from stoker.core.sharing.parameters import CommandFacts
 from stoker.core.slot import Slot
+from stoker.engine.attempt_starts import LaunchSpec
 from stoker.engine.build import EngineParts, build_engine, make_foreground_sharing
 from stoker.engine.engine import Engine
+from stoker.engine.framework_settings import limit_threads
 from stoker.engine.gpu_models import largest_of, models_of, refuse_too_large
 from stoker.engine.journal_recovery import name_supervisor, recover
 from stoker.engine.poll_driver import PollDriver, boot_clock_s
+from stoker.engine.queue import QueueEntry
 from stoker.engine.run_progress import EngineRules
 from stoker.engine.running_attempt import RunningAttempt
 from stoker.engine.slots import SlotTable
+from stoker.engine.thread_share import fair_threads
 from stoker.engine.torch_memory_cap import TorchMemoryCap
 from stoker.errors import StokerError, UsageError
 from stoker.executors.contract import Ended, Launch
@@ -30,6 +36,7 @@ from stoker.gpus.nvml import Nvml
 from stoker.gpus.slot_grammar import default_slots, parse_slots
 from stoker.gpus.turn_files import TurnBoard
 from stoker.home import find_home
+from stoker.machine import count_cpus
 from stoker.store import foreground_runs
 from stoker.supervisor.launcher import SupervisorProcess
 from stoker.task import messages
@@ -57,6 +64,7 @@ class EngineHost:
         self._nvml = None if opening.gpus == "" else Nvml.open()
         self._commands = JobCommands(opening, record)
         slots = self._find_slots()
+        self._cpus, self._places = count_cpus(), len(slots) or opening.cpu_places
         if opening.resume:
             recover(record.jobs, record.journal, record.folder_number)
             record.database.commit()
@@ -117,7 +125,7 @@ class EngineHost:
             jobs=self._record.jobs,
             listener=self,
             rules=rules,
-            prepare=self._commands.prepare,
+            prepare=self._prepare,
             clock=boot_clock_s,
             rules_copy=os.path.join(find_home(), RULES_COPY),
             board=TurnBoard() if slots else None,
@@ -125,6 +133,14 @@ class EngineHost:
             torch_memory_cap=TorchMemoryCap(self._commands.words_and_env),
         )
         return build_engine(parts)
+
+    def _prepare(self, attempt: Attempt, entry: QueueEntry) -> LaunchSpec:
+        """Return how to start an attempt, with a fair number of threads."""
+        spec = self._commands.prepare(attempt, entry)
+        env = dict(spec.env or {})
+        threads = fair_threads(entry.request, self._cpus, self._places)
+        limit_threads(env, threads, self._commands.env)
+        return msgspec.structs.replace(spec, env=env)
 
     def serve(self) -> None:
         """Run until the session is closed and all jobs have ended; ClientGoneError if the client goes."""

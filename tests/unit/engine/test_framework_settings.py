@@ -4,7 +4,12 @@ import os
 import time
 from pathlib import Path
 
-from stoker.engine.framework_settings import jax_cache, remove_unused_programs, share_gpu
+from stoker.engine.framework_settings import (
+    jax_cache,
+    limit_threads,
+    remove_unused_programs,
+    share_gpu,
+)
 
 
 def test_runs_of_jax_keep_what_they_compile_in_the_users_cache(tmp_path: Path) -> None:
@@ -23,6 +28,25 @@ def test_variables_of_the_user_stay(tmp_path: Path) -> None:
     share_gpu(added, {"HOME": str(tmp_path), "TF_FORCE_GPU_ALLOW_GROWTH": "false"})
     assert added["JAX_COMPILATION_CACHE_DIR"] == f"{tmp_path}/.cache/stoker/jax"
     assert "TF_FORCE_GPU_ALLOW_GROWTH" not in added
+
+
+def test_libraries_get_a_number_of_threads_unless_the_user_has_set_one() -> None:
+    env: dict[str, str] = {}
+    limit_threads(env, 6)
+    assert env == {"OMP_NUM_THREADS": "6", "TF_NUM_INTRAOP_THREADS": "6"}
+
+    own = {"OMP_NUM_THREADS": "2", "TF_NUM_INTRAOP_THREADS": ""}
+    limit_threads(own, 6)
+    assert own == {"OMP_NUM_THREADS": "2", "TF_NUM_INTRAOP_THREADS": ""}
+    added: dict[str, str] = {}
+    limit_threads(added, 6, own)
+    assert added == {}
+
+
+def test_a_job_alone_on_its_machine_starts_as_many_threads_as_it_likes() -> None:
+    env: dict[str, str] = {}
+    limit_threads(env, None)
+    assert env == {}
 
 
 def test_without_a_home_folder_nothing_is_kept(tmp_path: Path) -> None:

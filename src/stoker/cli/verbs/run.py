@@ -84,7 +84,7 @@ def run(args: Args) -> int:
     settings = ForegroundSettings(
         slots=slots,
         shell=shell,
-        env=make_environment(request),
+        env=make_environment(request, slots),
         cwd=find_cwd(),
         request=request,
         log_of=output.log_of,
@@ -128,13 +128,16 @@ def _request(args: Args) -> Request:
     )
 
 
-def make_environment(request: Request) -> dict[str, str]:
+def make_environment(request: Request, slots: tuple[Slot, ...]) -> dict[str, str]:
     """Return the environment of the commands."""
+    from stoker.engine.framework_settings import limit_threads, share_gpu
+    from stoker.engine.thread_share import fair_threads
+    from stoker.machine import count_cpus
+
     env = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", **os.environ}
     if request.share is not None:
-        from stoker.engine.framework_settings import share_gpu
-
         share_gpu(env)
+    limit_threads(env, fair_threads(request, count_cpus(), len(slots)))
     return env
 
 
