@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from stoker.errors import NotFoundError
+from stoker.sweep_results.found_metrics import read_found_steps
 from stoker.sweep_results.run_record import RunRecord
 
 if TYPE_CHECKING:
@@ -131,9 +132,12 @@ def read_run(
 
 
 def read_steps(folder: str) -> list[dict[str, Any]]:
-    """Return everything that a run reported, in order; unreadable lines are left out."""
-    entries, _problem = _lines(_read(folder, LINES) or b"")
-    return entries
+    """Return everything that a run reported, in order; unreadable lines are left out.
+
+    A run that reported nothing has what its training library wrote into the folder.
+    """
+    data = _read(folder, LINES)
+    return read_found_steps(folder) if data is None else _lines(data)[0]
 
 
 def _metrics(
@@ -151,6 +155,9 @@ def _metrics(
         summary = _read(record.dir, SUMMARY)
         if summary is not None:
             found.update(_flat(_decode(summary)))
+        if data is None and summary is None:
+            for entry in read_found_steps(record.dir):
+                found.update(entry)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
         record.problem = f"metrics: {_reason(error)}"
     return {name: _number(value) for name, value in found.items() if name not in _BOOKKEEPING}
