@@ -85,12 +85,14 @@ def _read_csv(files: list[os.DirEntry[str]]) -> list[dict[str, Any]]:
     if file is None:
         return []
     text = _read(file.path).decode("utf-8", "replace")
-    text = text[: text.rfind("\n") + 1]  # the last line may still be written
     try:
-        rows = [_numbers(row) for row in csv.DictReader(io.StringIO(text, newline=""))]
+        # A short row has no value in its last column: it may still be written.
+        rows = [
+            row for row in csv.DictReader(io.StringIO(text, newline="")) if None not in row.values()
+        ]
     except csv.Error:
         return []
-    return [row for row in rows if row]
+    return [numbers for row in rows if (numbers := _numbers(row))]
 
 
 def _read_trainer_state(files: list[os.DirEntry[str]]) -> list[dict[str, Any]]:

@@ -61,6 +61,14 @@ def test_lightnings_csv_is_read(tmp_path: Path) -> None:
     assert read_curve(str(tmp_path), "step", "val_acc") == ([49.0, 99.0], [0.8, 0.9])
 
 
+def test_the_last_line_of_a_csv_counts_once_it_has_all_columns(tmp_path: Path) -> None:
+    (tmp_path / "metrics.csv").write_text("step,loss\n1,0.5\n2,0.25")
+    assert read_steps(str(tmp_path))[-1] == {"step": 2, "loss": 0.25}
+
+    (tmp_path / "metrics.csv").write_text("step,loss\n1,0.5\n2")
+    assert read_steps(str(tmp_path))[-1] == {"step": 1, "loss": 0.5}
+
+
 def test_the_newest_trainer_state_is_read(tmp_path: Path) -> None:
     for number in (10, 20):
         folder = tmp_path / f"checkpoint-{number}"
