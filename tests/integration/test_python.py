@@ -236,7 +236,7 @@ def test_runs_of_a_function_that_changed_are_not_reused_and_reuse_is_told(stoker
     assert sweep(10) == ("[{'acc': 10}, {'acc': 20}]\n", "")
     assert sweep(10) == (
         "[{'acc': 10}, {'acc': 20}]\n",
-        "stoker: sweep train: 2 of 2 runs are already done (rerun='all' repeats them)\n",
+        "stoker: sweep train: 2 of 2 runs are reused from results/train (rerun='all' repeats them)\n",
     )
     other = "stoker: sweep train: 2 of 2 runs were done with other code: they run again\n"
     assert sweep(30) == ("[{'acc': 30}, {'acc': 60}]\n", other)
@@ -250,5 +250,5 @@ def test_commands_that_are_reused_are_told(capfd: pytest.CaptureFixture[str]) ->
     assert capfd.readouterr().err == ""
     stoker.sweep("true {i}", {"i": [1, 2, 3]}, gpus="a", name="t")
 
-    told = "stoker: sweep t: 2 of 3 runs are already done (rerun='all' repeats them)\n"
+    told = "stoker: sweep t: 2 of 3 runs are reused from results/t (rerun='all' repeats them)\n"
     assert capfd.readouterr().err == told

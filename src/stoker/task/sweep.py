@@ -186,7 +186,8 @@ class _Runs:
             elif command.partition(_CODE)[0] in known:
                 changed += 1
         if reused:
-            self._print(reused, "are already done (rerun='all' repeats them)")
+            folder = os.path.relpath(self._plan.root)
+            self._print(reused, f"are reused from {folder} (rerun='all' repeats them)")
         if changed:
             self._print(changed, "were done with other code: they run again")
 
