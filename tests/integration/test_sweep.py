@@ -417,6 +417,10 @@ sys.exit({{seed}} == 2)' {{lr}}"""
     queue.ok("daemon", "stop")
     ended = queue("results", "half", "--over", "seed")
     assert "no daemon is running, so failed runs count too: stoker daemon start" in ended.err
+    ended = queue.stoker.end(queue.stoker.start("results", "half", cwd=there))
+    assert ended.err.endswith(
+        "; or start the daemon, which knows other folders: stoker daemon start\n"
+    )
 
 
 def test_the_results_of_a_run_without_parameters_are_its_name_and_state(queue: Queue) -> None:

@@ -39,21 +39,23 @@ def locate(name: str) -> str:
     """Return the folder of a sweep's runs: `results/NAME`, NAME, or where it was submitted last."""
     try:
         return find_root(name)
-    except NotFoundError:
-        for cwd in _submission_folders(name):
+    except NotFoundError as error:
+        queued = _queued_from(name)
+        key = record_key("", name)["name"]
+        for cwd in [*(queued or ()), *folders_of(find_home(), key)]:
             root = os.path.join(cwd, "results", name)
             if os.path.isdir(root):
                 return root
+        if queued is None and os.path.exists(os.path.join(find_home(), "stoker.db")):
+            remedy = "or start the daemon, which knows other folders: stoker daemon start"
+            raise NotFoundError(f"{error}; {remedy}") from None
         raise
 
 
-def _submission_folders(name: str) -> list[str]:
-    """Return the folders from which a sweep was submitted, the last one first."""
-    found: list[str] = []
+def _queued_from(name: str) -> list[str] | None:
+    """Return the folders from which a sweep was queued, the last one first; None without a daemon."""
     try:
         with Client(restart=False) as client:
-            found += client.sweep_folders(name)
+            return client.sweep_folders(name)
     except NoDaemonError:
-        pass
-    key = record_key("", name)["name"]
-    return [*found, *folders_of(find_home(), key)]
+        return None

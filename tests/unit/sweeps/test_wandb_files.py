@@ -14,6 +14,7 @@ from stoker.sweeps.beta import beta_quantile
 from stoker.sweeps.distributions import make_distribution
 from stoker.sweeps.files import read_yaml
 from stoker.sweeps.plan import Sweep, plan_sweep
+from stoker.sweeps.queueing import describe_runs
 
 PYTHON = "/usr/bin/env python"
 
@@ -613,6 +614,15 @@ def test_a_parameter_with_the_name_of_a_group_does_not_hide_those_in_the_group()
 def test_only_wandbs_notation_gets_wandbs_file() -> None:
     assert plan("{command: 'python t.py {args}', parameters: {lr: 1}}").variables == {}
     assert plan("{program: t.py, parameters: {lr: 1}}").variables == {WANDB_GROUPS: ""}
+
+
+def test_a_submission_by_the_page_marks_its_runs_too() -> None:
+    sweep = plan(CASES["nested"].text)
+
+    common = describe_runs(sweep, b"/base", {"timeout": None}, {"by_page": True})
+
+    assert common.by_page
+    assert common.env == {WANDB_GROUPS: "optimizer,model,model.head"}
 
 
 def test_notes_tell_what_has_no_effect_and_what_the_command_does_not_pass() -> None:
