@@ -124,7 +124,7 @@ def aggregate(
     for group in groups.values():
         good = [record for record in group if record.counts or failed]
         stats = [_stat([record.get(name) for record in good]) for name in metrics]
-        whole = sum(all(_is_number(r.get(name)) for name in metrics) for r in good)
+        whole = sum(all(is_number(r.get(name)) for name in metrics) for r in good)
         missing = len(group) - whole
         rows.append([*(group[0].params.get(name) for name in kept), *stats, len(group), missing])
     return Table([*kept, *metrics, "runs", "missing"], rows)
@@ -160,11 +160,11 @@ def describe_left_out(records: Sequence[RunRecord]) -> str | None:
 
 
 def _numeric(records: Sequence[RunRecord]) -> list[str]:
-    return [n for n in metric_names(records) if any(_is_number(r.metrics.get(n)) for r in records)]
+    return [n for n in metric_names(records) if any(is_number(r.metrics.get(n)) for r in records)]
 
 
 def _stat(values: Sequence[Any]) -> Stat | None:
-    numbers = [float(value) for value in values if _is_number(value)]
+    numbers = [float(value) for value in values if is_number(value)]
     if not numbers:
         return None
     n = len(numbers)
@@ -192,7 +192,8 @@ def _key(value: Any) -> str:
     return json.dumps(value, sort_keys=True)
 
 
-def _is_number(value: Any) -> bool:
+def is_number(value: Any) -> bool:
+    """Whether a value is a finite number, of which means can be taken."""
     return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 

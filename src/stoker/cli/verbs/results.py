@@ -25,6 +25,7 @@ EXAMPLES = """\
   stoker results pacgan --sort -val_acc -n 10  the ten highest
   stoker results pacgan --over seed            mean ± std (n) over the seeds
   stoker results pacgan --where 'lr < 0.01'    some
+  stoker results pacgan --importance           which parameters matter
   stoker results pacgan --failed               what failed, why, and its last line
   stoker results pacgan --csv > table.csv      also --md, --json, --latex
 """
@@ -41,6 +42,11 @@ ARGUMENTS = (
     arg("--over", metavar="NAMES", help="means over these parameters, comma between"),
     arg("--all", action="store_true", help="with --over: count also runs that did not succeed"),
     arg("--columns", metavar="NAMES", help="these columns, comma between"),
+    arg(
+        "--importance",
+        action="store_true",
+        help="how much each parameter matters for the sweep's metric (or --columns METRIC)",
+    ),
     arg("--failed", action="store_true", help="what did not succeed, and why"),
     *(
         arg(f"--{name}", action="store_true", exclusive="format", help=f"as {kind}")
@@ -88,12 +94,25 @@ def _tabulate(
     columns = _names(args.columns) or None
     if args.failed:
         return records, _failures(records)
+    if args.importance:
+        return records, _importance(args.name, records, columns, manifest.metric)
     if args.over is None:
         return records, table.make_table(records, columns)
     means = table.aggregate(records, _names(args.over), columns, failed=args.all)
     if args.sort is None and manifest.metric is not None:
         table.sort_means(means, manifest.metric, manifest.goal)
     return records, means
+
+
+def _importance(
+    sweep: str, records: list[RunRecord], columns: list[str] | None, metric: str | None
+) -> Table:
+    from stoker.sweep_results.importance import measure_importance
+
+    metric = columns[0] if columns else metric
+    if metric is None:
+        raise UsageError(f"which metric? stoker results {sweep} --importance --columns val_acc")
+    return measure_importance(records, metric)
 
 
 def _note_failures(records: Sequence[RunRecord], *, has_means: bool) -> None:
