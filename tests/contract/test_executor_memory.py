@@ -13,8 +13,7 @@ from contract.executor_harness import Harness, alive
 from contract.test_executor_orphans import kernel_tells_exits, kill_supervisor
 from contract.test_executor_warm import launch as launch_warm
 from contract.test_executor_warm import script, worker_of
-from stoker.executors.contract import Launch
-from stoker.supervisor.adoption import UNWATCHED
+from stoker.executors.contract import Ended, Launch, Lost
 
 MIB = 1 << 20
 LIMIT = 160 * MIB
@@ -104,11 +103,11 @@ def test_a_limit_outlives_the_supervisor(kept: Harness) -> None:
     kill_supervisor(kept)
     gate.write_text("300")
 
-    if kernel_tells_exits():
-        ended = kept.ended("1.1")
+    # An old kernel does not tell the status of a process that another one has reaped.
+    kept.until(lambda: kept.of(Ended) or kept.of(Lost))
+    for ended in kept.of(Ended):
         assert (ended.status, ended.over_mem_bytes > LIMIT) == (signal.SIGKILL, True)
-    else:
-        assert kept.lost("1.1").reason == UNWATCHED
+    assert bool(kept.of(Ended)) >= kernel_tells_exits()
     kept.until(lambda: not alive([first, hidden]))
 
 

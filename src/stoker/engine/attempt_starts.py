@@ -108,6 +108,7 @@ class LaunchBuilder(msgspec.Struct, eq=False):
             self._checkpoints(running, spec),
             spec.program,
             running.entry.request.mem_bytes or 0,
+            running.entry.request.cpus or 0,
         )
 
     def _checkpoints(self, running: RunningAttempt, spec: LaunchSpec) -> str | None:

@@ -74,6 +74,7 @@ class Launch(msgspec.Struct, frozen=True):
         None  # the name of the program, which another machine looks up in its own PATH
     )
     mem_bytes: int = 0  # RAM of all its processes: with more it is killed; 0 is no limit
+    cpus: int = 0  # what all its processes get at most, where that can be limited; 0 is no limit
 
 
 class Restore(msgspec.Struct, frozen=True):

@@ -270,4 +270,5 @@ def _start_order(launch: Launch, place: int) -> messages.StartAttempt:
         dict(launch.env) if launch.env else None,
         launch.warm,
         mem_bytes=launch.mem_bytes,
+        cpus=launch.cpus,
     )

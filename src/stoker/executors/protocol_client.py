@@ -69,9 +69,9 @@ class ProtocolClient:
             place, definition = self._slot_numbering.place(launch.slots)
             orders += definition
             offset = self._log_offset(launch)
-            mem_bytes = launch.mem_bytes
+            limits = launch.mem_bytes, launch.cpus
             orders.append(
-                messages.StartAttempt(key, context, place, argv, log, env, warm, offset, mem_bytes)
+                messages.StartAttempt(key, context, place, argv, log, env, warm, offset, *limits)
             )
         if ahead:
             orders.append(messages.StartAhead(ahead, 0))

@@ -75,11 +75,10 @@ class RememberingSupervisor(Supervisor):
         """Go on limiting the RAM of a job, or finish the kill that the earlier supervisor began."""
         record = self.records[key]
         if record.over_mem_bytes:
-            self.memory_limits.used[key] = record.over_mem_bytes
+            self.limits.used[key] = record.over_mem_bytes
             self.kill(key)
-        elif record.mem_bytes:
-            limit, cookies = record.mem_bytes, orphan.cookies
-            self.memory_limits.watch(key, limit, orphan.pid, cookies, is_adopted=True)
+        else:
+            self.limits.adopt(key, record.mem_bytes, orphan.pid, orphan.cookies)
 
     def on_limit(self, order: messages.LimitAttempt) -> None:
         """Change the RAM limit of an attempt that was started with one."""
@@ -88,7 +87,7 @@ class RememberingSupervisor(Supervisor):
             return
         self.records[key] = self.records[key]._replace(mem_bytes=order.mem_bytes)
         self.journal.note(limit_line(key, order.mem_bytes))
-        if not self.memory_limits.change(key, order.mem_bytes) and orphan is not None:
+        if not self.limits.change(key, order.mem_bytes) and orphan is not None:
             self._limit_orphan(key, orphan)
 
     def on_over_memory(self, key: str, used_bytes: int) -> None:
@@ -191,7 +190,7 @@ class RememberingSupervisor(Supervisor):
         del self.pids[key]
         self.kill_at.pop(key, None)
         at_us = time.time_ns() // 1000
-        ending = self.memory_limits.conclude(key, left.ending or Ending(0, 0, 0, 0))
+        ending = self.limits.conclude(key, left.ending or Ending(0, 0, 0, 0))
         if left.ending is None:
             self.record_loss(key, self.why_cut(key) or UNWATCHED)
         else:

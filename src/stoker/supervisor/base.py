@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from stoker import failpoints
 from stoker.supervisor import messages, process_tree, reports
+from stoker.supervisor.attempt_limits import AttemptLimits
 from stoker.supervisor.claimed_ahead import AheadQueue, WaitingOrder
 from stoker.supervisor.journal import (
     Ending,
@@ -26,7 +27,6 @@ from stoker.supervisor.journal import (
 )
 from stoker.supervisor.leases import Leases
 from stoker.supervisor.leftovers import LEFTOVER_GRACE_S
-from stoker.supervisor.memory_limits import MemoryLimits
 from stoker.supervisor.process_tree import TICKS_PER_S
 from stoker.supervisor.protocol import ProtocolServer
 from stoker.supervisor.reaper import Reaper
@@ -79,7 +79,7 @@ class Supervisor(Reaper):
         self.offered: set[SlotQueue] = set()  # slots that may take attempts from `ahead`
         self.leases = Leases(self.slots, self.report)
         self.worker_pool: WorkerPool | None = None  # made for the first warm start
-        self.memory_limits = MemoryLimits(self.journal, self.on_over_memory)
+        self.limits = AttemptLimits(self.journal, self.on_over_memory)
         self.touch_at = time.monotonic() + _TOUCH_PERIOD_S
         self.phase = Phase.SERVING
         self.handlers: dict[type[messages.Order], Callable[[Any], None]] = {
@@ -99,7 +99,7 @@ class Supervisor(Reaper):
 
     def set_name(self, name: str) -> None:
         """Use a name that is unique on this host for cookies and leases."""
-        self.name = self.leases.owner = name
+        self.name = self.leases.owner = self.limits.name = name
         outer = os.environ.get(process_tree.COOKIE)
         self.cookie = (f"{outer}/{name}:" if outer else f"{name}:").encode()
         self.leftovers.prefix = f"{name}:"
@@ -107,7 +107,7 @@ class Supervisor(Reaper):
     def do_due_work(self) -> None:
         """Record ends, and do what has fallen due."""
         self.reap()
-        self.memory_limits.enforce()
+        self.limits.enforce()
         self.renew_workers()
         now = time.monotonic()
         if now >= self.sweep_at:
@@ -203,10 +203,9 @@ class Supervisor(Reaper):
         """Append an attempt to the queue of a slot."""
         env = None if order.env is None else bytes_env(order.env)
         warm = None if order.warm is None else fork_request(order.warm)
-        mem_bytes = order.mem_bytes if isinstance(order, messages.StartAttempt) else 0
-        slot.queue.append(
-            Attempt(order.key, context, slot, order.argv, order.log, env, warm, taken, mem_bytes)
-        )
+        limits = (order.mem_bytes, order.cpus) if isinstance(order, messages.StartAttempt) else ()
+        each = Attempt(order.key, context, slot, order.argv, order.log, env, warm, taken, *limits)
+        slot.queue.append(each)
 
     def on_offer(self, order: messages.OfferSlots) -> None:
         """Let these slots, and no others, take attempts from `ahead`."""
@@ -355,7 +354,8 @@ class Supervisor(Reaper):
             ticks = int(time.clock_gettime(time.CLOCK_BOOTTIME) * TICKS_PER_S)
             at_us = time.time_ns() // 1000
             if attempt.warm is None:
-                pid = spawn_process(attempt.argv, env, actions, context.shell, self.isolation)
+                with self.limits.entered(attempt):
+                    pid = spawn_process(attempt.argv, env, actions, context.shell, self.isolation)
             else:
                 pid = self.fork(attempt, env, log_fd, actions)
         finally:
@@ -366,7 +366,7 @@ class Supervisor(Reaper):
         until = int(time.clock_gettime(time.CLOCK_BOOTTIME) * TICKS_PER_S)
         self.running[pid] = attempt
         self.pids[attempt.key] = pid
-        self.memory_limits.begin(attempt, pid, f"{self.name}:{attempt.key}")
+        self.limits.begin(attempt, pid, f"{self.name}:{attempt.key}")
         self.occupied.update(slot.parts)
         self.journal.note(f"start {attempt.key} {pid} {ticks} {until} {at_us} .\n")
         taken = slot.taken_fields if attempt.taken else ""
@@ -386,14 +386,16 @@ class Supervisor(Reaper):
         assert self.worker_pool is not None
         leases = [fd for _action, fd, _target in attempt.slot.lease_actions]
         try:
-            return self.worker_pool.fork(attempt, env, log_fd, leases)
+            return self.worker_pool.fork(attempt, env, log_fd, leases, self.limits.placer(attempt))
         except NoWarmStartError as error:
             self.report(reports.cold(attempt.key, str(error)))
+        with self.limits.entered(attempt):
             return spawn_process(attempt.argv, env, actions, attempt.context.shell, self.isolation)
 
     def refuse(self, attempt: Attempt, refusal: Refusal) -> None:
         """Record that an attempt cannot be started."""
         failpoints.reach("supervisor-before-refusal")
+        self.limits.abandon(attempt.key)
         self.journal.note(refuse_line(attempt.key, refusal))
         self.report(reports.refused(attempt.key, *refusal))
 
@@ -403,7 +405,7 @@ class Supervisor(Reaper):
         if self.worker_pool is not None:
             self.renew_workers()
             self.worker_pool.forget(key)
-        self.record_end(key, self.memory_limits.conclude(key, ending))
+        self.record_end(key, self.limits.conclude(key, ending))
         del self.pids[key]
         self.kill_at.pop(key, None)
         self.vacate(slot)

@@ -392,7 +392,7 @@ def _import_the_rest() -> None:
     import traceback  # noqa: F401
 
     from stoker import accounts  # noqa: F401
-    from stoker.supervisor import memory_watch, worker_pool  # noqa: F401
+    from stoker.supervisor import cgroups, memory_watch, worker_pool  # noqa: F401
     from stoker.warm import messages as warm_messages  # noqa: F401
 
 

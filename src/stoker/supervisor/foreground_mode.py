@@ -32,13 +32,14 @@ class ForegroundSupervisor(Supervisor):
     # outlive their supervisor need a session: without it, paused ones would get a SIGHUP.
     isolation: ClassVar[dict[str, Any]] = {"setpgroup": 0}
 
-    def __init__(self, client: socket.socket, client_fd: int, name_fd: int, tickets: int) -> None:
+    def __init__(self, client: socket.socket, client_pid: int, name_fd: int, tickets: int) -> None:
         super().__init__()
+        self.limits.kin = (client_pid, os.getppid())
         self.name_fd = name_fd
         self.ahead = self.shared = SharedAheadQueue(Tickets(tickets))
         self.protocol.attach(client)
-        self.client_fd = client_fd
-        self.poll.register(client_fd, select.EPOLLIN)
+        self.client_fd = os.pidfd_open(client_pid)
+        self.poll.register(self.client_fd, select.EPOLLIN)
         self.handlers[OpenJournal] = self.on_open
 
     def serve(self) -> None:
@@ -112,6 +113,6 @@ def main() -> None:
     process_tree.become_subreaper()
     request_short_slices()
     with contextlib.suppress(ProcessLookupError):  # the client is gone already
-        ForegroundSupervisor(client, os.pidfd_open(int(sys.argv[1])), name_fd, tickets).serve()
+        ForegroundSupervisor(client, int(sys.argv[1]), name_fd, tickets).serve()
     # An orderly exit of the interpreter would copy every page that is shared with the parent.
     os._exit(0)

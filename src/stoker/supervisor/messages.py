@@ -62,7 +62,7 @@ class StartAttempt(NamedTuple):
 
     `warm` has the fields of a ForkRequest. `log_offset` is where this attempt's output begins in a log on
     another machine; the supervisor itself appends to its log. With more RAM than `mem_bytes` the attempt is
-    killed; 0 is no limit.
+    killed. It gets so many `cpus` at most, where the supervisor can limit that. 0 is no limit.
     """
 
     key: str
@@ -74,6 +74,7 @@ class StartAttempt(NamedTuple):
     warm: Sequence[Any] | None = None
     log_offset: int = 0
     mem_bytes: int = 0
+    cpus: int = 0
 
 
 class OfferSlots(NamedTuple):

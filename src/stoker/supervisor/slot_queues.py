@@ -51,6 +51,7 @@ class Attempt(NamedTuple):
     warm: ForkRequest | None = None
     taken: bool = False  # its slot took it from the queue of attempts without a slot
     mem_bytes: int = 0  # with more RAM it is killed; 0: no limit
+    cpus: int = 0  # what it gets at most, where cgroups can be made; 0: no limit
 
 
 class SlotQueue:

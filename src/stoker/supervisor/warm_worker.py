@@ -8,6 +8,7 @@ import enum
 import os
 import signal
 import socket
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from stoker.supervisor.slot_queues import Attempt
@@ -87,8 +88,13 @@ class WarmWorker:
         """Whether a file that it has imported has changed since."""
         return any(messages.stamp_file(stamp[0]) != stamp for stamp in self.stamps)
 
-    def fork(self, order: ForkJob, fds: list[int]) -> int:
-        """Fork a job and return its pid. After a NoWarmStartError there is no job and none will come."""
+    def fork(
+        self, order: ForkJob, fds: list[int], place: Callable[[int], None] | None = None
+    ) -> int:
+        """Fork a job and return its pid. After a NoWarmStartError there is no job and none will come.
+
+        `place` gets the pid before the job runs.
+        """
         ours, theirs = socket.socketpair()
         with ours:
             ours.settimeout(_FORK_TIMEOUT_S)
@@ -99,6 +105,8 @@ class WarmWorker:
                     self.connection.sendmsg([messages.encode(order)], rights)
                 pid = ours.recv(32)
                 if pid:
+                    if place is not None:
+                        place(int(pid))
                     ours.send(messages.START)
                     return int(pid)
             except OSError as error:

@@ -127,9 +127,17 @@ class WorkerPool:
         return True
 
     def fork(
-        self, attempt: Attempt, env: dict[bytes, bytes], log_fd: int, leases: list[int]
+        self,
+        attempt: Attempt,
+        env: dict[bytes, bytes],
+        log_fd: int,
+        leases: list[int],
+        place: Callable[[int], None] | None = None,
     ) -> int:
-        """Fork an attempt as a child of this process and return its pid; may raise NoWarmStartError."""
+        """Fork an attempt as a child of this process and return its pid; may raise NoWarmStartError.
+
+        `place` gets the pid before the attempt runs.
+        """
         warm = attempt.warm
         assert warm is not None
         key = _key_of(attempt)
@@ -155,7 +163,8 @@ class WorkerPool:
             report=self.job_reports.open(attempt.key),
         )
         try:
-            pid = worker.fork(order, [*((log_fd, log_fd) if log_fd >= 0 else (1, 2)), *leases])
+            fds = [*((log_fd, log_fd) if log_fd >= 0 else (1, 2)), *leases]
+            pid = worker.fork(order, fds, place)
         except NoWarmStartError:
             self.job_reports.take(attempt.key)
             self._end_worker(key)
