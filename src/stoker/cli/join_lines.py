@@ -67,11 +67,15 @@ def describe_join_token(home: str) -> str:
 
 def describe_listeners(known: settings.ClusterSettings) -> str:
     """Describe the ports of a cluster: Ray binds all interfaces, whatever address it is given."""
-    first, last = settings.RESERVED_PORTS[0], settings.RESERVED_PORTS[-1]
     join = settings.join_address(known.address, known.join_port)
+    ports = known.ray_ports
+    own = "ports that the system chooses"
+    if ports is not None:
+        own = f"ports {ports.node_manager}-{ports.last_worker}"
+    at = f"port {known.port} and {own}" if known.is_head else own
     return (
-        "Ray listens on every interface of each box (--address does not change that), at port"
-        f" {known.port}, at ports {first}-{last} and at some that the system chooses; boxes join at {join}"
+        "Ray listens on every interface of each box (--address does not change that), on this one at"
+        f" {at}; boxes join at {join}"
     )
 
 

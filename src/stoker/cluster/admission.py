@@ -5,7 +5,8 @@
     box   {"request": R, "proof": HMAC(secret, "box" C S R)}             R: certificate request, or ""
     head  {"sealed": X, "proof": HMAC(secret, "pass" C S X)}             X: Pass XOR HMAC(secret, "pad" C S …)
 
-A member asks at the same port for the session of Ray on the head: see `head_session`.
+At the same port members ask for the session of Ray on the head, and whether the head reaches their ports:
+see `head_session` and `reachability`.
 
 Neither side sends the secret. The head proves first that it knows the secret, so a process that has
 taken the head's port learns nothing. A listener on the network does not learn Ray's token here.
@@ -14,6 +15,7 @@ Each message is one line of JSON. A peer that has proven nothing yet has five se
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import hmac
 import secrets
@@ -29,7 +31,14 @@ import msgspec
 from stoker.cluster.authority import find_authority, sign_request
 from stoker.cluster.head_session import prove_session
 from stoker.cluster.join_tokens import JoinToken, find_join_token
-from stoker.cluster.settings import join_address, load_token
+from stoker.cluster.reachability import (
+    Reached,
+    listening,
+    prove_answer,
+    prove_question,
+    try_ports,
+)
+from stoker.cluster.settings import join_address, load_settings, load_token
 from stoker.errors import StokerError
 
 _MAX_LINE_BYTES = 16384
@@ -44,7 +53,6 @@ _Ascii = Annotated[str, msgspec.Meta(pattern=r"\A[\x00-\x7f]*\Z")]
 _Hex = Annotated[str, msgspec.Meta(pattern=r"\A(?:[0-9a-f]{2}){1,8192}\Z")]
 _Nonce = Annotated[str, msgspec.Meta(pattern=rf"\A[0-9a-f]{{{2 * _NONCE_BYTES}}}\Z")]
 _T = TypeVar("_T")
-_U = TypeVar("_U")
 
 
 class _Hello(msgspec.Struct, frozen=True):
@@ -54,6 +62,20 @@ class _Hello(msgspec.Struct, frozen=True):
 
 class _SessionQuestion(msgspec.Struct, frozen=True):
     session: _Nonce
+
+
+class _ReachQuestion(msgspec.Struct, frozen=True):
+    reach: _Nonce
+    address: _Ascii
+    ports: Annotated[list[Annotated[int, msgspec.Meta(ge=1, le=65535)]], msgspec.Meta(max_length=8)]
+    proof: _Hex
+
+
+class _ReachAnswer(msgspec.Struct, frozen=True):
+    seen: str
+    open: list[int]
+    ports: list[int]
+    proof: str
 
 
 class _SessionAnswer(msgspec.Struct, frozen=True):
@@ -182,10 +204,11 @@ class AdmissionServer:
             self._end_connection(address)
 
     def _admit(self, lines: _Lines, address: str) -> None:
-        hello = lines.receive_one_of(_Hello, _SessionQuestion)
-        if isinstance(hello, _SessionQuestion):
-            self._tell_session(lines, hello.session)
+        hello = lines.receive_one_of(_Hello, _SessionQuestion, _ReachQuestion)
+        if isinstance(hello, _SessionQuestion | _ReachQuestion):
+            self._answer_member(lines, hello, address)
             return
+        assert isinstance(hello, _Hello)
         known = self._find(hello.join)
         if not isinstance(known, JoinToken):
             lines.send(_Refusal(known))
@@ -203,11 +226,33 @@ class AdmissionServer:
         sealed = _cipher(known, nonces, msgspec.json.encode(made))
         lines.send(_Answer(sealed.hex(), _prove(known, b"pass", nonces + sealed)))
 
-    def _tell_session(self, lines: _Lines, nonce: str) -> None:
+    def _answer_member(
+        self, lines: _Lines, question: _SessionQuestion | _ReachQuestion, address: str
+    ) -> None:
         token = load_token(self._home)
-        if token is not None:
-            session = self._session()
-            lines.send(_SessionAnswer(session, prove_session(token, nonce, session)))
+        if token is None:
+            return
+        if isinstance(question, _ReachQuestion):
+            self._try_ports(lines, question, address, token)
+            return
+        session = self._session()
+        lines.send(_SessionAnswer(session, prove_session(token, question.session, session)))
+
+    def _try_ports(self, lines: _Lines, question: _ReachQuestion, address: str, token: str) -> None:
+        """Connect to the ports of a joining box, and listen at one for it to try."""
+        proof = prove_question(token, question.reach, question.address, question.ports)
+        if not hmac.compare_digest(question.proof, proof):
+            raise AdmissionError
+        lines.trust()
+        settings = load_settings(self._home)
+        own = None if settings is None else settings.ray_ports
+        workers = [] if own is None else range(own.last_worker, own.first_worker - 1, -1)
+        fixed = [] if own is None else [own.node_manager, own.object_manager]
+        with listening(self._address[0], workers, most=1) as worker:
+            reached = Reached(address, try_ports(address, question.ports), [*fixed, *worker])
+            lines.send(_ReachAnswer(*reached, prove_answer(token, question.reach, reached)))
+            with contextlib.suppress(ConnectionError):  # it closes when it has tried
+                lines.receive(_Hello)
 
     def _make_pass(self, request: str, address: str) -> Pass | None:
         """Return the pass for the box at an address; None if the cluster has just ended."""
@@ -288,12 +333,12 @@ class _Lines:
     def receive(self, kind: type[_T]) -> _T:
         return _decode(self._receive_line(), kind)
 
-    def receive_one_of(self, kind: type[_T], other: type[_U]) -> _T | _U:
+    def receive_one_of(self, *kinds: type[msgspec.Struct]) -> msgspec.Struct:
         line = self._receive_line()
-        try:
-            return _decode(line, kind)
-        except AdmissionError:
-            return _decode(line, other)
+        for kind in kinds:
+            with contextlib.suppress(AdmissionError):
+                return _decode(line, kind)
+        raise AdmissionError
 
     def _receive_line(self) -> bytes:
         while b"\n" not in self._received:

@@ -46,6 +46,7 @@ def ray_words(node: ClusterNode, settings: ClusterSettings, temp_dir: str) -> li
         *(sys.executable, "-m", "ray.scripts.scripts", "start", "--block"),
         *_place(settings),
         f"--node-ip-address={settings.own_address}",
+        *_ports(settings),
         "--num-cpus=0",
         "--num-gpus=0",
         f"--object-store-memory={_OBJECT_STORE_BYTES}",
@@ -60,6 +61,20 @@ def _place(settings: ClusterSettings) -> list[str]:
     if settings.is_head:
         return ["--head", f"--port={settings.port}", "--include-dashboard=false"]
     return [f"--address={settings.target}"]
+
+
+def _ports(settings: ClusterSettings) -> list[str]:
+    """Return the options that keep Ray to a small range of ports, for firewalls."""
+    ports = settings.ray_ports
+    if ports is None:
+        return []
+    return [
+        f"--node-manager-port={ports.node_manager}",
+        f"--object-manager-port={ports.object_manager}",
+        f"--runtime-env-agent-port={ports.runtime_environments}",
+        f"--min-worker-port={ports.first_worker}",
+        f"--max-worker-port={ports.last_worker}",
+    ]
 
 
 def ray_environment(home: str, environ: Mapping[str, str]) -> dict[str, str]:

@@ -19,7 +19,7 @@ import secrets
 import socket
 import tempfile
 from collections.abc import Iterable
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -29,8 +29,10 @@ T = TypeVar("T")
 
 DEFAULT_PORT = 7866
 _LAST_PORT = 65535
-# Ray uses these ports for its workers.
-RESERVED_PORTS = range(10002, 20000)
+# Ray uses so many ports on each box: node manager, object manager, runtime environments, and workers.
+PORT_COUNT = 16
+_RUNTIME_ENVIRONMENTS, _FIRST_WORKER = 2, 3
+_BLOCKS = 64
 # Files that are removed when a box leaves its cluster.
 _TLS_FILES = ("tls.json", "tls-ca.key", "tls-ca.crt", "tls-node.key", "tls-node.crt")
 _OF_A_CLUSTER = ("settings.json", "token", "join-tokens.json", *_TLS_FILES)
@@ -47,6 +49,16 @@ class ClusterNode(msgspec.Struct, frozen=True, kw_only=True):
     name: str
 
 
+class RayPorts(NamedTuple):
+    """Ports of Ray on one box; those of worker processes are a range."""
+
+    node_manager: int
+    object_manager: int
+    runtime_environments: int
+    first_worker: int
+    last_worker: int
+
+
 class ClusterSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Membership of this box: the head's address and port, and this box's own address and labels."""
 
@@ -57,6 +69,17 @@ class ClusterSettings(msgspec.Struct, frozen=True, kw_only=True):
     labels: dict[str, str] = {}
     gpus: str | None = None  # in the form of --gpus; None: every GPU not in use
     env: dict[str, str] = {}  # of jobs on this box: see node_environment
+    first_port: int | None = None  # of those that Ray uses on this box; None: Ray chooses
+
+    @property
+    def ray_ports(self) -> RayPorts | None:
+        """The ports of Ray on this box, besides the cluster's; None if Ray chooses them."""
+        if self.first_port is None:
+            return None
+        first, last = self.first_port, self.first_port + PORT_COUNT - 1
+        return RayPorts(
+            first, first + 1, first + _RUNTIME_ENVIRONMENTS, first + _FIRST_WORKER, last
+        )
 
     @property
     def is_head(self) -> bool:
@@ -187,14 +210,40 @@ def split_address(text: str, default_port: int | None = DEFAULT_PORT) -> tuple[s
 
 def check_port(port: int) -> int:
     """Return a port that a new cluster can use; raise ValueError for others."""
-    if not 1 <= port < _LAST_PORT:
+    most = _LAST_PORT - 1 - PORT_COUNT
+    if not 1 <= port <= most:
         raise ValueError(
-            f"a port is a number from 1 to {_LAST_PORT - 1}; boxes join at the next one"
+            f"a port is a number from 1 to {most}; the {PORT_COUNT + 1} after it are used too"
         )
-    if port in RESERVED_PORTS or join_port(port) in RESERVED_PORTS:
-        first, last = RESERVED_PORTS[0], RESERVED_PORTS[-1]
-        raise ValueError(f"Ray needs the ports {first} to {last} for its workers: choose another")
     return port
+
+
+def choose_first_port(wanted: int, *, is_fixed: bool) -> int:
+    """Return the first of the ports for Ray on this box: the wanted one, or of the next block that is free.
+
+    A box may belong to the clusters of several users. Raises StokerError if no block is free, or if the
+    wanted one is fixed and not free.
+    """
+    for block in range(1 if is_fixed else _BLOCKS):
+        first = wanted + block * PORT_COUNT
+        if first + PORT_COUNT - 1 <= _LAST_PORT and all(
+            map(_is_free, range(first, first + PORT_COUNT))
+        ):
+            return first
+    raise StokerError(
+        f"the ports {wanted}-{wanted + PORT_COUNT - 1} are in use here: name the first of {PORT_COUNT} others"
+        " with --ports"
+    )
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("", port))
+        except OSError:
+            return False
+    return True
 
 
 def join_port(port: int) -> int:

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from stoker.cli.arguments import Args
-from stoker.cli.verbs import cluster
+from stoker.cli.cluster_join import join
 from stoker.cluster import settings
 from stoker.cluster.ray_command import TOKEN_VARIABLE
 from stoker.cluster.ray_survey import Member, RaySurvey
 from stoker.errors import ConflictError, StokerError
 
-ARGS = Args(target="10.0.0.1", name=None, label=None, gpus=None, env=None, setup=None)
+ARGS = Args(target="10.0.0.1", name=None, label=None, gpus=None, env=None, setup=None, ports=None)
 
 
 @pytest.fixture
@@ -23,6 +23,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setattr("stoker.cluster.ray_survey.require_ray", lambda: None)
     monkeypatch.setattr("stoker.cluster.ray_survey.check_versions", lambda _found: None)
     monkeypatch.setattr("stoker.cluster.ray_survey.own_address", lambda *_: "10.0.0.3")
+    monkeypatch.setattr("stoker.cli.cluster_join.check_reachability", lambda *_: None)
     monkeypatch.setattr(
         "stoker.cluster.ray_supervisor_control.start_ray_supervisor", lambda _home: None
     )
@@ -47,7 +48,7 @@ def test_a_copy_of_a_members_home_gets_a_new_id_and_name(
     settings.save_node(home, before)
     find(monkeypatch, member(before, "10.0.0.2"))
 
-    assert cluster._join(home, ARGS) == 0
+    assert join(home, ARGS) == 0
 
     now = settings.load_node(home)
     assert now.id != before.id
@@ -69,7 +70,7 @@ def test_a_machine_that_comes_back_keeps_its_id(
     before = settings.load_node(home)
     find(monkeypatch, member(before, address, alive=alive))
 
-    assert cluster._join(home, ARGS) == 0
+    assert join(home, ARGS) == 0
 
     assert settings.load_node(home) == before
     assert capsys.readouterr().err == ""
@@ -81,7 +82,7 @@ def test_the_environment_of_jobs_is_recorded(home: str, monkeypatch: pytest.Monk
     monkeypatch.delenv("TMPDIR", raising=False)
     args = Args(**{**vars(ARGS), "env": ["DATA=/mnt"], "setup": "export CUDA=12"})
 
-    assert cluster._join(home, args) == 0
+    assert join(home, args) == 0
 
     known = settings.load_settings(home)
     assert known is not None
@@ -94,17 +95,17 @@ def test_a_setup_that_fails_changes_nothing(home: str, monkeypatch: pytest.Monke
     find(monkeypatch)
     args = Args(**{**vars(ARGS), "setup": "exit 3"})
     with pytest.raises(StokerError, match="--setup fails"):
-        cluster._join(home, args)
+        join(home, args)
     assert settings.load_settings(home) is None
 
 
-@pytest.mark.parametrize("option", ["name", "label", "gpus", "env", "setup"])
+@pytest.mark.parametrize("option", ["name", "label", "gpus", "env", "setup", "ports"])
 def test_a_member_is_told_to_leave_before_it_joins_with_other_options(
     home: str, monkeypatch: pytest.MonkeyPatch, option: str
 ) -> None:
     find(monkeypatch)
-    assert cluster._join(home, ARGS) == 0
+    assert join(home, ARGS) == 0
     value = ["A=b"] if option in ("label", "env") else "x"
     args = Args(**{**vars(ARGS), option: value})
     with pytest.raises(ConflictError, match=f"leave, and then join with --{option}"):
-        cluster._join(home, args)
+        join(home, args)

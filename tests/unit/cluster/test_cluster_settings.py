@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import os
+import socket
 import stat
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from stoker.cluster import settings
@@ -101,12 +103,33 @@ def test_addresses_have_a_port_or_take_the_default() -> None:
         split("head", None)
 
 
-def test_a_new_cluster_keeps_off_the_ports_of_rays_workers() -> None:
+def test_a_new_cluster_has_room_for_its_ports() -> None:
     assert settings.check_port(6379) == 6379
-    assert settings.split_address("head:12000") == ("head", 12000)  # somebody else's may be there
-    for wrong in (0, 65535, 65536, 10001, 10002, 19999):
-        with pytest.raises(ValueError):
+    for wrong in (0, 65535, 65536, 65520):
+        with pytest.raises(ValueError, match="a port is a number from 1 to 65518"):
             settings.check_port(wrong)
+
+
+def test_ray_has_sixteen_ports_of_its_own() -> None:
+    made = settings.ClusterSettings(
+        role="node", address="h", port=7866, own_address="n", first_port=7868
+    )
+    assert made.ray_ports == (7868, 7869, 7870, 7871, 7883)
+    assert msgspec.structs.replace(made, first_port=None).ray_ports is None
+
+
+def test_a_second_cluster_of_a_box_has_the_next_ports() -> None:
+    with socket.socket() as taken:
+        taken.bind(("", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        first = settings.choose_first_port(port - 3, is_fixed=False)
+        assert (first - (port - 3)) % settings.PORT_COUNT == 0
+        assert first > port
+        with pytest.raises(
+            StokerError, match=r"are in use here: name the first of 16 others with --ports"
+        ):
+            settings.choose_first_port(port - 3, is_fixed=True)
 
 
 def test_tokens_differ_and_invalid_ones_are_refused() -> None:

@@ -9,11 +9,12 @@ import time
 from typing import TYPE_CHECKING
 
 from stoker.cli.arguments import Args, arg
+from stoker.cli.cluster_join import join
+from stoker.cli.cluster_membership import choose_first_port, join_ray, save_name, set_cluster
 from stoker.cli.credentials import find_credentials, make_credentials
 from stoker.cli.join_lines import parse_expires, revoke, show_join_line, show_new_join_line
 from stoker.cli.messages import note
 from stoker.cluster import ray_supervisor_control, ray_survey, settings
-from stoker.cluster.node_environment import own_environment, parse_variables
 from stoker.cluster.ray_folder import remove_ray_folder
 from stoker.cluster.tls import load_certificates
 from stoker.errors import ConflictError, UsageError
@@ -48,6 +49,7 @@ _LEAVE_WITH_FILES_S = 1800.0
 _ONLY = {
     "address": ("up",),
     "port": ("up",),
+    "ports": ("up", "join"),
     "name": ("up", "join"),
     "label": ("up", "join"),
     "gpus": ("join",),
@@ -57,8 +59,6 @@ _ONLY = {
     "expires": ("up", "token"),
     "no_tls": ("up",),
 }
-
-_OF_JOIN = ("name", "label", "gpus", "env", "setup")
 
 ARGUMENTS = (
     arg("action", choices=_ACTIONS, metavar="ACTION", help=", ".join(_ACTIONS)),
@@ -76,6 +76,12 @@ ARGUMENTS = (
         help="up, token: how long the join token works, or never; default 24h",
     ),
     arg("--port", type=int, metavar="N", help=f"up: default {settings.DEFAULT_PORT}"),
+    arg(
+        "--ports",
+        type=int,
+        metavar="N",
+        help=f"up, join: the first of {settings.PORT_COUNT} ports for Ray on this box; default: --port + 2",
+    ),
     arg("--name", metavar="NAME", help="up, join: this box's name; default: its host name"),
     arg("--label", action="append", metavar="K=V", help="up, join: for jobs that want such a box"),
     arg("--no-tls", action="store_true", help="up: do not encrypt what goes between the boxes"),
@@ -110,7 +116,7 @@ def run(args: Args) -> int:
             return show_new_join_line(home, args.expires)
         if args.action == "revoke":
             return revoke(home)
-        return {"up": _up, "join": _join, "leave": _leave}[args.action](home, args)
+        return {"up": _up, "join": join, "leave": _leave}[args.action](home, args)
 
 
 def _up(home: str, args: Args) -> int:
@@ -125,7 +131,7 @@ def _up(home: str, args: Args) -> int:
             note(f"the cluster is up already, at {known.target}")
         else:
             ray_supervisor_control.start_ray_supervisor(home)
-    _set_cluster(known.target)
+    set_cluster(known.target)
     show_join_line(home, known, args.expires)
     return 0
 
@@ -134,7 +140,7 @@ def use_cluster(address: str | None) -> Setting:
     """Let the queue use the GPUs of a Ray cluster that was started elsewhere, or of none."""
     if address not in (None, "none"):
         _check_ray_address(address)
-    return _set_cluster(address)
+    return set_cluster(address)
 
 
 def _check_ray_address(text: str) -> None:
@@ -188,111 +194,19 @@ def _start_cluster(home: str, args: Args) -> settings.ClusterSettings:
     address = ray_survey.resolve(args.address) if args.address else ray_survey.outward_address()
     ray_survey.check_place(address, port)
     ray_survey.check_place(address, settings.join_port(port))
-    _save_name(home, args, ())
+    save_name(home, args, ())
     made = settings.ClusterSettings(
-        role="head", address=address, port=port, own_address=address, labels=labels
+        role="head",
+        address=address,
+        port=port,
+        own_address=address,
+        labels=labels,
+        first_port=choose_first_port(args, port),
     )
     make_credentials(home, address, use_tls=not args.no_tls).save(home)
-    _join_ray(home, made)
+    join_ray(home, made)
     print(f"the cluster is up, at {made.target}; this box is {settings.load_node(home).name}")
     return made
-
-
-def _join(home: str, args: Args) -> int:
-    ray_survey.require_ray()
-    labels = settings.parse_labels(args.label or ())
-    if args.name is not None:
-        settings.check_node_name(args.name)
-    try:
-        host, port = settings.split_address(args.target)
-    except ValueError as error:
-        raise UsageError(f"{args.target!r}: {error}") from None
-    address = ray_survey.resolve(host)
-    known = settings.load_settings(home)
-    if known is not None:
-        return _join_again(home, args, known, address, port)
-    env = own_environment(home, os.environ, parse_variables(args.env or ()), args.setup)
-    own = ray_survey.own_address(address, port)
-    if own == address or address.startswith("127."):
-        raise ConflictError(
-            f"{args.target} is this box itself: join is for the others, and stoker cluster up made"
-            " this one the first"
-        )
-    with find_credentials(home, address, port) as credentials:
-        found = ray_survey.survey(home, address, port, *credentials)
-        ray_survey.check_versions(found)
-        node = _ensure_unique_id(home, found, own)
-        _save_name(home, args, [member.name for member in found.nodes if member.id != node.id])
-        slots = _check_slots(args.gpus)
-        credentials.save(home)
-        _join_ray(
-            home,
-            settings.ClusterSettings(
-                role="node",
-                address=address,
-                port=port,
-                own_address=own,
-                labels=labels,
-                gpus=slots,
-                env=env,
-            ),
-        )
-    print(
-        f"joined the cluster at {settings.join_address(address, port)} as"
-        f" {settings.load_node(home).name}"
-    )
-    return 0
-
-
-def _ensure_unique_id(home: str, found: ray_survey.RaySurvey, own: str) -> settings.ClusterNode:
-    """Return this machine's identity; a new one if its home is a copy of a member's home."""
-    node = settings.load_node(home)
-    twin = found.find_twin(node.id, own)
-    if twin is None:
-        return node
-    note(
-        f"{twin.name}, at {twin.address}, has the id of this box, as a copy of its home would:"
-        " this box has a new one now"
-    )
-    return settings.renew_node(home, node.name)
-
-
-def _check_slots(text: str | None) -> str | None:
-    """Return the GPUs as typed; raises an error for one that this machine does not have."""
-    if text is not None:
-        from stoker.gpus.nvml import Nvml
-        from stoker.gpus.slot_grammar import parse_slots
-
-        nvml = Nvml.open()
-        parse_slots(text, None if nvml is None else nvml.gpus(), None)
-    return text
-
-
-def _join_again(
-    home: str, args: Args, known: settings.ClusterSettings, address: str, port: int
-) -> int:
-    if known.is_head:
-        raise ConflictError(
-            f"this box is the first of the cluster at {known.target}: stoker cluster leave ends that"
-        )
-    if (known.address, known.port) != (address, port):
-        raise ConflictError(
-            f"this box is a member of the cluster at {known.target}: stoker cluster leave comes first"
-        )
-    name = settings.load_node(home).name
-    given = [option for option in _OF_JOIN if getattr(args, option) is not None]
-    if given:
-        raise ConflictError(
-            f"this box is a member already, as {name}: stoker cluster leave, and then join with"
-            f" --{given[0]}"
-        )
-    if ray_supervisor_control.ray_supervisor_pid(home) is None:
-        ray_survey.reach(address, port)
-        ray_supervisor_control.start_ray_supervisor(home)
-        print(f"joined the cluster at {known.target} again, as {name}")
-    else:
-        note(f"this box is a member already, as {name}")
-    return 0
 
 
 def _leave(home: str, _args: Args) -> int:
@@ -302,7 +216,7 @@ def _leave(home: str, _args: Args) -> int:
         raise ConflictError("this box belongs to no cluster: there is nothing to leave")
     if known.is_head:
         _refuse_while_busy()
-        _set_cluster(None)
+        set_cluster(None)
     elif ray_supervisor_control.ray_supervisor_pid(home) is not None:
         _announce_leave(home)
     ray_supervisor_control.stop_ray_supervisor(home)
@@ -329,44 +243,6 @@ def _end_cluster_jobs(home: str) -> None:
 
         for path in sockets:
             stop_supervisor(path, kill=True)
-
-
-def _join_ray(home: str, wanted: settings.ClusterSettings) -> None:
-    """Save the settings and start Ray; undo both if Ray does not start."""
-    settings.save_settings(home, wanted)
-    try:
-        ray_supervisor_control.start_ray_supervisor(home)
-    except BaseException:
-        ray_supervisor_control.stop_ray_supervisor(home)
-        settings.forget_settings(home)
-        raise
-
-
-def _save_name(home: str, args: Args, taken: tuple[str, ...] | list[str]) -> None:
-    """Save this machine's name; a default name that is taken gets a number behind it."""
-    node = settings.load_node(home)
-    if args.name is not None:
-        wanted = settings.check_node_name(args.name)
-        if wanted in taken:
-            raise ConflictError(f"--name {wanted}: another box of the cluster has that name")
-    else:
-        wanted = settings.free_name(node.name, taken)
-    settings.save_node(home, settings.ClusterNode(id=node.id, name=wanted))
-
-
-def _set_cluster(address: str | None) -> Setting:
-    """Let the daemon use a cluster, or none; it restarts if that changes."""
-    from stoker.client.client import Client
-    from stoker.wire import NewSetting
-
-    with Client(start=True) as client:
-        before = client.config()
-        now = client.set_config(NewSetting(name="ray.address", value=address))
-    if now not in before:
-        from stoker.cli.verbs.daemon import restart
-
-        restart(find_home())
-    return now
 
 
 def _forget(node: str | None) -> int:
