@@ -66,7 +66,7 @@ def test_checkpoints_are_on_the_node_before_the_start(tmp_path: Path) -> None:
         await harness.order(["checkpoints", "7.1"])
         await start(harness)
         await harness.until(lambda: harness.sent)
-        assert harness.sent == [["start", "7.1", 0, 0, ["true"], None, None, None, 0]]
+        assert harness.sent == [["start", "7.1", 0, 0, ["true"], None, None, None, 0, 0, 0]]
         assert (there(harness) / "last").read_text() == "epoch 5"
         await harness.order(["start", "8.1", 0, 0, ["true"], None])
         assert len(harness.sent) == 2
