@@ -37,6 +37,7 @@ SUPERVISOR = "from stoker.supervisor.daemon_mode import _import_the_rest; _impor
 KNOWN = {
     "stoker.__getattr__: importlib",
     "stoker.gpus.nvml._load_pynvml: pynvml",
+    "stoker.gpus.box_file._read_zone: zoneinfo",
 }
 
 

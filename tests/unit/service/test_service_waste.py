@@ -383,10 +383,12 @@ class Hanging:
 
     def __init__(self, key: str) -> None:
         self.running = type("Running", (), {"key": key})()
+        self.hangs = threading.Event()
         self.goes_on = threading.Event()
         self.is_read = threading.Event()
 
     def read(self) -> Output:
+        self.hangs.set()
         self.goes_on.wait()
         self.is_read.set()
         return Output()
@@ -419,12 +421,12 @@ def test_only_a_few_threads_hang_at_once(monkeypatch: pytest.MonkeyPatch) -> Non
 
     async def story() -> None:
         reader = OutputReader()
-        before = threading.active_count()
-        for _ in range(9):
+        while sum(each.hangs.is_set() for each in subjects) < 4:
             await reader.read(subjects, 60.0)
-        found = await reader.read(subjects, 60.0)
-        assert threading.active_count() - before == 4
-        assert found == dict.fromkeys(each.running.key for each in subjects)
+        for _ in range(3):
+            found = await reader.read(subjects, 60.0)
+            assert found == dict.fromkeys(each.running.key for each in subjects)
+        assert sum(each.hangs.is_set() for each in subjects) == 4
         for each in subjects:
             each.goes_on.set()
 
