@@ -14,6 +14,7 @@ from stoker.engine.running_attempt import Running, RunningAttempt
 from stoker.engine.slot_state import ClosedBy
 from stoker.engine.slots import SlotTable
 from stoker.executors.node_reports import GpuSample, GpuState
+from stoker.gpus.lease_holder import holder
 from stoker.gpus.nvml import Nvml
 
 _NO_JOB = QueueEntry(b"", Request())
@@ -90,5 +91,6 @@ class NodeGpuMonitor:
                 temperature_c=None if reading is None else reading.temperature_c,
                 power_w=None if reading is None else reading.power_w,
                 lost=reading is not None and reading.lost,
+                held_by=None if (found := holder(key)) is None else found.text,
             )
         return states

@@ -339,7 +339,7 @@ def _written(key: str, *, is_over: bool) -> WaitingReport:
 def _look_up(folder: str, program: str, path: str) -> Found:
     """Look for the folder and the program of a start. A program without a slash is looked up in PATH."""
     if not os.path.isdir(folder):
-        return Found(program, f"folder {folder}")
+        return Found(program, f"folder {folder}: stoker add --sync ships the working tree to it")
     if "/" in program:
         is_missing = program.startswith("/") and not os.path.exists(program)
         return Found(program, program if is_missing else None)

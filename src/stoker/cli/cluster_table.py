@@ -18,10 +18,10 @@ from stoker.errors import StokerError
 _COLUMNS = (
     Column("NODE"),
     Column("ADDRESS"),
-    Column("STATE"),
+    Column("STATE", fold=True),
     Column("LABELS", fold=True, spare=True),
 )
-_STYLES = {"up": "green", "away": "red"}
+_STYLES = {"up": "green", "away": "red", "drained": "yellow"}
 
 
 def show_status(home: str, *, as_json: bool) -> int:
@@ -71,7 +71,18 @@ def show_status(home: str, *, as_json: bool) -> int:
 
 def _row(node: dict[str, Any]) -> Row:
     labels = " ".join(f"{key}={value}" for key, value in node["labels"].items())
-    return node["name"], node["address"], (node["state"], _STYLES.get(node["state"], "")), labels
+    state, reason = _describe_state(node)
+    shown = f"{state}: {reason}" if reason else state
+    return node["name"], node["address"], (shown, _STYLES.get(state, "yellow")), labels
+
+
+def _describe_state(node: dict[str, Any]) -> tuple[str, str | None]:
+    """Return the state of a node in a word, and the reason why no job starts there."""
+    if node["state"] != "up":
+        return node["state"], node.get("away")
+    if node.get("drained") is not None:
+        return "drained", node["drained"]
+    return "up", node.get("lacks")
 
 
 def _describe_ray(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from stoker.client.daemon_process import age_s, daemon_pid
+from stoker.client.node_role import describe_head, head_of
 from stoker.client.transport import Connection, NoDaemonError, unreachable
 from stoker.detached import start_and_wait
 from stoker.errors import StokerError
@@ -34,18 +35,20 @@ _JOB_VARIABLES = (
 
 
 def ensure_daemon(home: str, arguments: Sequence[str] = ()) -> Connection:
-    """Connect to the home's daemon; start it with `arguments` if none runs.
+    """Connect to the home's daemon; start it with `arguments` if none runs, except on a node of a cluster.
 
     Only one daemon is started, however many processes call this at once.
     """
     try:
         return Connection(home)
-    except NoDaemonError:
-        pass
+    except NoDaemonError as error:
+        has_died = error.died
     with _StartLock(home):
         found = _await_listener(home)
         if found is not None:
             return found
+        if not has_died and (head := head_of(home)) is not None:
+            raise NoDaemonError(describe_head(head), died=False)
         _start(home, arguments)
         return Connection(home)
 

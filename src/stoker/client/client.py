@@ -281,9 +281,9 @@ class Client:
         """Return every machine of the cluster."""
         return self._get("nodes", list[wire.NodeInfo])
 
-    def forget_node(self, name: str) -> list[wire.NodeInfo]:
-        """Remove a node that does not come back; returns the others."""
-        return self._post("nodes", wire.NodeOrder(action="forget", node=name), list[wire.NodeInfo])
+    def change_node(self, order: wire.NodeOrder) -> list[wire.NodeInfo]:
+        """Forget or drain a node; returns the nodes that are left."""
+        return self._post("nodes", order, list[wire.NodeInfo])
 
     def wait(
         self, selection: wire.Selection | None = None, *, unfinished: bool = False

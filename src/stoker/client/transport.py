@@ -253,9 +253,13 @@ def _check_peer(sock: Socket, home: str) -> None:
 
 def _no_daemon(home: str, *, died: bool) -> NoDaemonError:
     from stoker.client.daemon_process import daemon_pid
+    from stoker.client.node_role import describe_head, head_of
 
     pid = daemon_pid(home)
-    if pid is None:
+    head = head_of(home)
+    if pid is None and head is not None:
+        text = describe_head(head)
+    elif pid is None:
         text = f"no daemon runs for {home}: stoker add or stoker daemon start starts one"
     else:
         text = unreachable(home, pid)

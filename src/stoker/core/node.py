@@ -19,11 +19,19 @@ class NodeFacts(msgspec.Struct, frozen=True):
     lacks: str | None = None  # why no job starts there for a while, although it answers
     cpus: int | None = None  # that its jobs may use
     mem_bytes: int | None = None  # all of its RAM
+    drained: str | None = None  # why a user lets no job start there; may be empty
 
     @property
     def is_open(self) -> bool:
         """Whether jobs can start there now."""
-        return self.away is None and self.lacks is None
+        return self.away is None and self.lacks is None and self.drained is None
+
+    @property
+    def why_drained(self) -> str | None:
+        """The drain in words; None if it is not drained."""
+        if self.drained is None:
+            return None
+        return f"is drained ({self.drained})" if self.drained else "is drained"
 
 
 def split_label(label: str) -> tuple[str, str]:

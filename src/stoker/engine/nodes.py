@@ -51,6 +51,7 @@ class Nodes:
         self._engine = engine
         self._slot_table: SlotTable = engine.slot_table
         self._records = NamedValues(database, "node.")
+        self._drains = NamedValues(database, "drained_node.")
         self._cluster_gpus = cluster_gpus
         self._fleet = fleet
         self._tell = tell
@@ -86,6 +87,15 @@ class Nodes:
                 self._cluster_gpus.see(report.node, report.sample)
             case Notice():
                 self._engine.tell_once(report.text)
+
+    def drain(self, name: str, reason: str | None) -> None:
+        """Let no job start on a node, inside a transaction; None lets jobs start there again."""
+        if reason is None:
+            self._drains.forget(name)
+        else:
+            self._drains.put(name, reason.encode())
+        facts = self._slot_table.nodes[name]
+        self._slot_table.update_node(msgspec.structs.replace(facts, drained=reason))
 
     def _connect(self, name: str) -> None:
         """Let a node report its attempts.
@@ -150,6 +160,7 @@ class Nodes:
     def _enter(self, facts: Introduction, away: str | None) -> None:
         self.known[facts.name] = facts
         since = None if away is None else time.time()
+        drained = self._drains.get(facts.name)
         known = self._slot_table.nodes.get(facts.name, NodeFacts(facts.name))
         self._slot_table.update_node(
             msgspec.structs.replace(
@@ -159,6 +170,7 @@ class Nodes:
                 since=since,
                 cpus=facts.cpus,
                 mem_bytes=facts.mem_bytes,
+                drained=None if drained is None else drained.decode(),
             )
         )
         for slot in facts.slots:

@@ -52,6 +52,7 @@ class ClosedBy(enum.Enum):
     """Where a reason comes from that keeps new jobs off a slot."""
 
     NODE = "node"  # the node cannot be reached
+    DRAIN = "drain"  # a user has drained the node
     LACK = "lack"  # the node lacks a resource for a while
     GPU = "gpu"  # the GPU is lost, faulty or used by other processes
     USER = "user"  # DRAINED or REMOVED
@@ -134,7 +135,14 @@ class SlotState(msgspec.Struct):
     @property
     def fault(self) -> str | None:
         """Why it gets no jobs although no user took it out of use."""
-        sources = (ClosedBy.NODE, ClosedBy.LACK, ClosedBy.GPU, ClosedBy.RULE, ClosedBy.TURN)
+        sources = (
+            ClosedBy.NODE,
+            ClosedBy.DRAIN,
+            ClosedBy.LACK,
+            ClosedBy.GPU,
+            ClosedBy.RULE,
+            ClosedBy.TURN,
+        )
         return next((self.closed[each] for each in sources if each in self.closed), None)
 
     def close(self, source: ClosedBy, reason: str | None) -> None:

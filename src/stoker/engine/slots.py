@@ -384,4 +384,6 @@ def _busy_by_tenants(shared: list[SlotState]) -> Iterator[Busy]:
 def _close_by(state: SlotState, node: NodeFacts) -> None:
     """Close or open a slot as its node is."""
     state.close(ClosedBy.NODE, node.away)
+    drained = node.why_drained
+    state.close(ClosedBy.DRAIN, None if drained is None else f"belongs to a node that {drained}")
     state.close(ClosedBy.LACK, node.lacks)

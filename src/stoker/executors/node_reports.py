@@ -43,6 +43,7 @@ class GpuState(msgspec.Struct, frozen=True, kw_only=True):
     power_w: float | None = None
     lost: bool = False
     xid: int | None = None
+    held_by: str | None = None
 
 
 class GpuSample(msgspec.Struct, frozen=True):

@@ -35,6 +35,13 @@ class Holder(NamedTuple):
     what: str
     since: float
 
+    @property
+    def text(self) -> str:
+        """The holder as tables show it: `me: stoker-1 (pid 7, 12 min)`."""
+        minutes = f"{int(time.time() - self.since) // 60} min" if self.since else None
+        known = ", ".join(filter(None, [f"pid {self.pid}" if self.pid else None, minutes]))
+        return f"{self.user}: {self.what}" + (f" ({known})" if known else "")
+
     def __str__(self) -> str:
         whose = "an unknown user" if self.user == _UNKNOWN_USER else self.user
         return f"{whose}'s {self.what}" + (f" (pid {self.pid})" if self.pid else "")

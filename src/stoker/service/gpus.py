@@ -16,7 +16,9 @@ from stoker.engine.context import QueueContext
 from stoker.engine.gpu_features import GpuSource
 from stoker.engine.slot_state import DRAINED, REMOVED, ClosedBy, SlotState
 from stoker.errors import ConflictError, NotFoundError
+from stoker.executors.node_reports import GpuState
 from stoker.failpoints import reach
+from stoker.gpus.lease_holder import holder
 from stoker.service.status import is_shown, reserved_until, why_closed
 from stoker.wire import GpuChange, GpuEvent, GpuInfo, GpuOrder, GpusQuery, History
 
@@ -117,8 +119,17 @@ def _seen(
         lost=state is not None and state.lost,
         users=list(use.foreigners),
         history=history_of(gpu_monitor.history(use.key) if history else ()),
+        held_by=_held_by(use, state),
         **_in_queue(context, slot_states),
     )
+
+
+def _held_by(use: GpuUse, state: GpuState | None) -> str | None:
+    """Return the process that holds the lease of a GPU; of another node as that node reported it."""
+    if "/" in use.label:
+        return None if state is None else state.held_by
+    found = holder(use.key)
+    return None if found is None else found.text
 
 
 def _label(context: QueueContext, gpu: str) -> str:

@@ -192,7 +192,8 @@ def _away(context: QueueContext, request: Request) -> list[str]:
     away = [node for node in fitting if node.away is not None]
     shown = [_describe_away(node) for node in away[:_NODES_SHOWN]]
     if not request.slots:  # for others their slots tell
-        shown += [f"node {node.name} {node.lacks}" for node in fitting if node.lacks is not None]
+        closed = [(node.name, node.why_drained or node.lacks) for node in fitting]
+        shown += [f"node {name} {reason}" for name, reason in closed if reason is not None]
     more = len(away) - _NODES_SHOWN
     return shown if more <= 0 else [*shown, f"{more} more nodes are away"]
 

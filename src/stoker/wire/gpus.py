@@ -90,10 +90,14 @@ class GpuInfo(msgspec.Struct, frozen=True, kw_only=True):
     users: list[Foreigner]
     reserved_until: float | None = None  # by the queue's user
     history: History
+    held_by: str | None = None  # the process that holds its lease
 
 
 class NodeInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """A machine of the cluster. `away`: why nothing can start there; `since`: from when on."""
+    """A machine of the cluster. `away`: why it cannot be reached; `since`: from when on.
+
+    `drained`: why a user lets no job start there, may be empty. `lacks`: why none starts for a while.
+    """
 
     name: str
     id: str
@@ -106,13 +110,20 @@ class NodeInfo(msgspec.Struct, frozen=True, kw_only=True):
     jobs: int
     away: str | None = None
     since: float | None = None
+    drained: str | None = None
+    lacks: str | None = None
 
 
 class NodeOrder(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Change a node: `forget` one that does not come back."""
+    """Change a node: `forget` one that does not come back, or let no job start there until `undrain`.
 
-    action: Literal["forget"]
+    `force` forgets a node although its jobs may still run: for a machine that is known to be off.
+    """
+
+    action: Literal["forget", "drain", "undrain"]
     node: Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
+    reason: Annotated[str, msgspec.Meta(max_length=200, pattern=r"^[^\x00-\x1f\x7f]*\Z")] = ""
+    force: bool = False
 
 
 class GpuCurve(msgspec.Struct, frozen=True, kw_only=True):

@@ -335,3 +335,14 @@ def test_a_program_that_only_the_head_has_is_refused(tmp_path: Path) -> None:
         assert reason == "far has no /only/on/the/head/python"
 
     run(tmp_path, scenario)
+
+
+def test_a_job_whose_folder_the_node_lacks_is_refused_with_the_remedy(tmp_path: Path) -> None:
+    async def scenario(node: Node) -> None:
+        node.folder = tmp_path / "only on the head"
+        reason = await refusal_of(node, "true", env={})
+        assert reason == (
+            f"far has no folder {tmp_path}/only on the head: stoker add --sync ships the working tree to it"
+        )
+
+    run(tmp_path, scenario)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import stat
 import subprocess
@@ -13,6 +14,7 @@ import pytest
 
 from patience import PATIENCE_S
 from stoker.client.autostart import ensure_daemon, start_daemon
+from stoker.client.node_role import head_of
 from stoker.client.session import Session
 from stoker.client.transport import Connection, NoDaemonError
 from stoker.errors import StokerError
@@ -167,3 +169,34 @@ def test_arguments_are_passed_on_and_a_second_start_is_refused(fake_daemon: Fake
 def test_a_home_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     with pytest.raises(StokerError, match=r"start\.lock"):
         ensure_daemon(str(tmp_path / "missing"))
+
+
+@pytest.mark.parametrize("role", ["head", "node"])
+def test_a_node_of_a_cluster_gets_no_queue_of_its_own_by_itself(
+    fake_daemon: FakeDaemon, role: str
+) -> None:
+    folder = fake_daemon.home / "cluster"
+    folder.mkdir()
+    (folder / "settings.json").write_text(json.dumps({"role": role, "address": "10.0.0.1"}))
+    home = str(fake_daemon.home)
+    if role == "head":
+        ensure_daemon(home).close()
+        return
+    for ask in (lambda: ensure_daemon(home), lambda: Session(home).get("/v1/status")):
+        with pytest.raises(NoDaemonError, match=r"whose queue is on 10\.0\.0\.1: run stoker there"):
+            ask()
+    assert fake_daemon.pids() == []
+    start_daemon(home)
+    fake_daemon.kill()
+    assert wait_until_gone(home).died
+    ensure_daemon(home).close()
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"role": "node"}'])
+def test_damaged_settings_of_a_cluster_are_left_to_the_cluster_verb(
+    fake_daemon: FakeDaemon, text: str
+) -> None:
+    folder = fake_daemon.home / "cluster"
+    folder.mkdir()
+    (folder / "settings.json").write_text(text)
+    assert head_of(str(fake_daemon.home)) is None

@@ -1,11 +1,16 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
 from stoker.core.slot import Slot
+from stoker.core.usage import GpuUse, Sight
 from stoker.errors import ConflictError, NotFoundError, UsageError
+from stoker.executors.node_reports import GpuState
+from stoker.gpus import lease
+from stoker.service import gpus
 from stoker.service.gpus import read_gpus
 from stoker.wire import GpusQuery
 from unit.engine.engine_harness import Harness, MakeHarness
@@ -126,3 +131,21 @@ def test_without_nvml_the_slots_are_told_and_what_runs_there(make_harness: MakeH
     first, second = asyncio.run(read_gpus(harness.context, GpusQuery(history=True)))
     assert (first.slot, first.jobs, first.drained, first.mem_total_bytes) == ("0", [1], None, 0)
     assert (second.slot, second.jobs, second.drained) == ("1", [], "drained")
+
+
+def use_of(key: str, label: str) -> GpuUse:
+    return GpuUse(key=key, label=label, sight=Sight.NONE)
+
+
+def test_who_holds_a_gpu_is_shown_for_this_machine_and_for_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STOKER_LEASE_DIR", str(tmp_path))
+    assert gpus._held_by(use_of("GPU-0", "0"), None) is None
+    held = lease.take("GPU-0", "stoker-test")
+    assert held is not None
+    assert "stoker-test (pid " in (gpus._held_by(use_of("GPU-0", "0"), None) or "")
+    held.release()
+    far = use_of("h1/GPU-0", "h1/0")
+    assert gpus._held_by(far, None) is None
+    assert gpus._held_by(far, GpuState(held_by="me: stoker-1")) == "me: stoker-1"

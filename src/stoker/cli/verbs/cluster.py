@@ -41,9 +41,12 @@ EXAMPLES = """\
   stoker cluster status                     who is in the cluster
   stoker cluster leave                      take this box out; what runs on it runs elsewhere
   stoker cluster forget gpu2                on the first box: gpu2 is not coming back
+  stoker cluster drain gpu2 new disk        start nothing more there; what runs goes on
+  stoker cluster undrain gpu2
 """
 
-_ACTIONS = ("up", "join", "token", "revoke", "status", "leave", "forget")
+_ACTIONS = ("up", "join", "token", "revoke", "status", "leave", "forget", "drain", "undrain")
+_OF_NODES = ("forget", "drain", "undrain")
 _LEAVE_S = 15.0
 _LEAVE_WITH_FILES_S = 1800.0
 _ONLY = {
@@ -58,13 +61,18 @@ _ONLY = {
     "json": ("status",),
     "expires": ("up", "token"),
     "no_tls": ("up",),
+    "force": ("forget",),
 }
 
 ARGUMENTS = (
     arg("action", choices=_ACTIONS, metavar="ACTION", help=", ".join(_ACTIONS)),
     arg(
-        "target", nargs="?", metavar="ADDRESS", help="join: the first box, with :PORT if it has one"
+        "target",
+        nargs="?",
+        metavar="ADDRESS|NODE",
+        help="join: the first box, with :PORT if it has one; forget, drain, undrain: a node",
     ),
+    arg("reason", nargs="*", metavar="REASON", help="drain: why, for stoker why and status"),
     arg(
         "--address",
         metavar="IP",
@@ -88,6 +96,7 @@ ARGUMENTS = (
     arg("--gpus", metavar="SLOTS", help="join: which GPUs; default: every one not in use"),
     arg("--env", action="append", metavar="K=V", help="join: a variable of every job on this box"),
     arg("--setup", metavar="SHELL", help="join: 'module load cuda': jobs here have what it sets"),
+    arg("--force", action="store_true", help="forget: although its jobs may run; the box is off"),
     arg("--json", action="store_true", help="status: print a JSON object"),
 )
 
@@ -102,8 +111,10 @@ def run(args: Args) -> int:
         raise UsageError(
             "which cluster? stoker cluster join ADDRESS, as stoker cluster up prints it"
         )
-    if args.action == "forget":
-        return _forget(args.target)
+    if args.reason and args.action != "drain":
+        raise UsageError(f"{args.action} takes no {' '.join(args.reason)!r}")
+    if args.action in _OF_NODES:
+        return _change_node(args)
     if args.action != "join" and args.target is not None:
         raise UsageError(f"{args.action} takes no ADDRESS")
     if args.action == "status":
@@ -245,14 +256,26 @@ def _end_cluster_jobs(home: str) -> None:
             stop_supervisor(path, kill=True)
 
 
-def _forget(node: str | None) -> int:
+def _change_node(args: Args) -> int:
     from stoker.client.client import Client
+    from stoker.wire import NodeOrder
 
+    node = args.target
     if node is None:
         raise UsageError("which node? stoker cluster status names them")
     with Client() as client:
-        client.forget_node(node)
-    print(f"{node} is forgotten; stoker cluster join, on it, brings it back")
+        order = NodeOrder(
+            action=args.action, node=node, reason=" ".join(args.reason), force=args.force
+        )
+        jobs = sum(each.jobs for each in client.change_node(order) if each.name == node)
+    print(
+        {
+            "forget": f"{node} is forgotten; stoker cluster join, on it, brings it back",
+            "drain": f"{node} is drained: nothing more starts there"
+            + (f"; {jobs} job{'s' * (jobs != 1)} there go on" if jobs else ""),
+            "undrain": f"{node} gets jobs again",
+        }[args.action]
+    )
     return 0
 
 

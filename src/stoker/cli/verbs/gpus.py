@@ -198,8 +198,7 @@ def _show_cluster(*, as_json: bool) -> int:
     if as_json:
         print_json(found)
         return 0
-    columns = [column for column in _COLUMNS if column.header != "HELD BY"]
-    print_table([*columns, _QUEUE], [_cluster_row(gpu) for gpu in found])
+    print_table([*_COLUMNS, _QUEUE], [_cluster_row(gpu) for gpu in found])
     return 0
 
 
@@ -217,6 +216,7 @@ def _cluster_row(gpu: GpuInfo) -> tuple[str, ...]:
         "lost" if gpu.lost else f"{used:.1f}/{total:.1f} GiB" if total else "-",
         "-" if gpu.utilisation_pct is None else f"{gpu.utilisation_pct}%",
         "; ".join(users) or "-",
+        gpu.held_by or "-",
         (", ".join([*jobs, *filter(None, [gpu.drained, gpu.closed])]) or "free")
         + _reserved_text(gpu.reserved_until),
     )
@@ -296,7 +296,7 @@ def _text_row(state: GpuState, held_by: Holder | None, reserved_until: int) -> t
         "lost" if reading.lost else memory,
         utilisation,
         "; ".join(_user_text(user) for user in state.users) or "-",
-        _holder_text(held_by) + _reserved_text(reserved_until) if held_by else "-",
+        held_by.text + _reserved_text(reserved_until) if held_by else "-",
     )
 
 
@@ -312,13 +312,6 @@ def _user_text(user: GpuUser) -> str:
     if user.user is None or user.command is None:
         return f"pid {user.pid} outside this container ({format_bytes(user.mem_bytes)})"
     return f"{user.user}: {_brief(user.command)} ({format_bytes(user.mem_bytes)})"
-
-
-def _holder_text(held_by: Holder) -> str:
-    minutes = f"{int(time.time() - held_by.since) // 60} min" if held_by.since else None
-    facts = [f"pid {held_by.pid}" if held_by.pid else None, minutes]
-    known = ", ".join(filter(None, facts))
-    return f"{held_by.user}: {held_by.what}" + (f" ({known})" if known else "")
 
 
 def _brief(command: str, limit: int = 40) -> str:

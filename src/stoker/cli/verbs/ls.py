@@ -14,6 +14,7 @@ from stoker.cli.selection import read_selection, selection_arguments
 from stoker.cli.tables import print_line, print_table
 from stoker.cli.verbs.status import describe_pauses, paused_projects
 from stoker.client.client import Client
+from stoker.client.node_role import head_of
 from stoker.client.transport import NoDaemonError
 from stoker.core.durations import format_left
 from stoker.errors import NotFoundError, UsageError
@@ -50,8 +51,9 @@ def run(args: Args) -> int:
         try:
             _list(client, args, selection)
         except NoDaemonError:
-            # A queue that never existed is empty.
-            if selection.ids or os.path.exists(os.path.join(client.home, "stoker.db")):
+            # A queue that never existed is empty, but that of a node is elsewhere.
+            is_known = os.path.exists(os.path.join(client.home, "stoker.db"))
+            if selection.ids or is_known or head_of(client.home) is not None:
                 raise
             if selection.project is not None:
                 raise NotFoundError(
