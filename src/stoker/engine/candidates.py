@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from stoker.core.host_room import HostPlan
 from stoker.core.planner import Candidate
 from stoker.engine.queue import QueueEntry
 from stoker.engine.retry_policy import RetryPolicy
@@ -30,6 +32,7 @@ class Candidates:
         sharing: Sharing | None = None,
     ) -> None:
         self.were_read = bool(entries)  # also if none of them can run now
+        self._slot_table = slot_table
         self.sharers: set[int] = set()
         self._entries: dict[int, QueueEntry] = {}
         self.candidates: list[Candidate] = []
@@ -54,6 +57,26 @@ class Candidates:
             if candidate.share is not None and sharing is not None and sharing.is_possible:
                 self.sharers.add(candidate.id)
 
+    @cached_property
+    def without_host(self) -> set[int]:
+        """The candidates that lack CPUs or RAM beside the running jobs and the candidates before them."""
+        if not any(each.declares_host for each in self.candidates):
+            return set()
+        rooms = self._slot_table.host_rooms
+        hosts, nodes = HostPlan(rooms), [*rooms.by_node]
+        lacking = set()
+        for each in self.candidates:
+            if not each.declares_host:
+                continue
+            usable = nodes if each.slots else [each.node]
+            node = next((node for node in usable if hosts.has_room(each, node)), None)
+            if node is None:
+                hosts.keep(each, each.id, usable)
+                lacking.add(each.id)
+            else:
+                hosts.take(each, node)
+        return lacking
+
     def __getitem__(self, name: int) -> QueueEntry:
         return self._entries[name]
 
@@ -64,6 +87,10 @@ class Candidates:
     def first(self) -> QueueEntry | None:
         """The first entry that needs slots."""
         return next((entry for entry in self._entries.values() if entry.request.slots), None)
+
+    def lacks_host(self, entry: QueueEntry) -> bool:
+        """Whether an entry lacks CPUs or RAM."""
+        return any(self._entries[number] is entry for number in self.without_host)
 
     def precedes(self, last: RunningAttempt) -> bool:
         """Whether an entry that needs slots comes before an attempt that was claimed ahead."""
@@ -79,7 +106,7 @@ class Candidates:
         return any(
             candidate.slots > len(candidate.allowed.intersection(free))
             for candidate in self.candidates
-            if candidate.allowed is not None
+            if candidate.allowed is not None and candidate.id not in self.without_host
         )
 
     def usable(self) -> frozenset[int] | None:
@@ -97,10 +124,13 @@ class Candidates:
         return next((each.slots for each in self.candidates if each.slots), 1)
 
     def slots_wanted(self, enough: int) -> int:
-        """How many slots the candidates could use; counting stops above `enough`."""
+        """How many slots the candidates could use; counting stops above `enough`.
+
+        GPUs that a job cannot use for lack of CPUs or RAM are not taken from others.
+        """
         wanted = 0
         for candidate in self.candidates:
-            wanted += candidate.slots
+            wanted += 0 if candidate.id in self.without_host else candidate.slots
             if wanted > enough:
                 break
         return wanted

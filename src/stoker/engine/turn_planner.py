@@ -92,6 +92,7 @@ class TurnPlanner(msgspec.Struct, kw_only=True, eq=False):
         self._look_at_ram_at = _NEVER
         vacancies = self._find_vacancies(now)
         candidates = self._select_candidates(vacancies)
+        self._await_ram(candidates, now)
         wants_slots = self._request_slots(candidates, vacancies, now)
         self.starts.reject_impossible()
         self._keep_queue_order(candidates, vacancies, wants_slots=wants_slots)
@@ -99,8 +100,7 @@ class TurnPlanner(msgspec.Struct, kw_only=True, eq=False):
             self.claims_ahead.needs_slot_first = False
             return []
         if vacancies.is_empty:
-            if self.make_room is not None and (first := candidates.first()) is not None:
-                self.make_room(first)
+            self._make_room(candidates, candidates.first())
             return self._join(candidates, set(), now)
         starts = self._choose_starts(candidates, vacancies, now)
         launches = self._claim(candidates, starts, now)
@@ -189,6 +189,13 @@ class TurnPlanner(msgspec.Struct, kw_only=True, eq=False):
             entries = sorted(entries + suspended, key=_order_of)
         return Candidates(entries, self.slot_table, self.retry_policy, self.gpus.sharing)
 
+    def _await_ram(self, candidates: Candidates, now: float) -> None:
+        """Look again soon for a job that waits for RAM that others use: no event says when it is free."""
+        lacking = candidates.without_host
+        waiting = [each for each in candidates.candidates if each.id in lacking]
+        if self.slot_table.hosts.awaits_free_ram(waiting, self.slot_table.head):
+            self._look_at_ram_at = now + _RAM_PERIOD_S
+
     def _request_slots(self, candidates: Candidates, vacancies: _Vacancies, now: float) -> bool:
         """Ask for leases if slots lack; returns whether any slots are wanted."""
         slots_wanted = candidates.slots_wanted(enough=vacancies.loose + vacancies.refused)
@@ -227,13 +234,14 @@ class TurnPlanner(msgspec.Struct, kw_only=True, eq=False):
             # More jobs may fit on slots that were counted as kept; they have not been read yet.
             all_used = len(made.starts) >= vacancies.wanted
             self._turn_again = vacancies.loose < len(vacancies.free) and all_used
-        if made.reserved_for is not None and self.make_room is not None:
-            self.make_room(candidates[made.reserved_for])
-        started = {start.job for start in made.starts}
-        waiting = [each for each in candidates.candidates if each.id not in started]
-        if self.slot_table.hosts.awaits_free_ram(waiting, self.slot_table.head):
-            self._look_at_ram_at = now + _RAM_PERIOD_S  # no event says that others have freed some
+        if made.reserved_for is not None:
+            self._make_room(candidates, candidates[made.reserved_for])
         return made.starts
+
+    def _make_room(self, candidates: Candidates, entry: QueueEntry | None) -> None:
+        """Let a job preempt others for slots, unless it could not start on them for lack of CPUs or RAM."""
+        if self.make_room is not None and entry is not None and not candidates.lacks_host(entry):
+            self.make_room(entry)
 
     def _plan(self, candidates: Candidates, vacancies: _Vacancies, now: float) -> Plan:
         nodes = self.slot_table.grid

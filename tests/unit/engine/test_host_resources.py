@@ -107,6 +107,46 @@ def test_ram_that_others_use_is_waited_for_although_no_event_tells_when_it_is_fr
     assert harness.engine.patience_s() is None
 
 
+def test_ram_is_awaited_also_by_an_engine_that_holds_no_gpu_meanwhile(
+    make_harness: MakeHarness, machine: Machine
+) -> None:
+    harness = make_harness(gpus=1, cpu_places=0, capacity=machine.capacity())
+    machine.available = 10 * GIB
+    harness.add("a", mem_bytes=32 * GIB)
+    harness.settle()
+    assert harness.executor.leased == set()
+    assert 0 < (harness.engine.patience_s() or 0) <= 2.0
+
+    machine.available = 40 * GIB
+    harness.wait(2.0)
+    assert harness.started() == ["1.1"]
+
+
+def test_gpus_that_jobs_cannot_use_for_lack_of_ram_are_left_to_others(
+    make_harness: MakeHarness, machine: Machine
+) -> None:
+    harness = make_harness(gpus=4, capacity=machine.capacity())
+    harness.add(*["a"] * 8, mem_bytes=25 * GIB)
+
+    assert harness.started() == ["1.1", "2.1"]
+    harness.end("1.1")
+    assert harness.started() == ["1.1", "2.1", "3.1"]
+    assert len(harness.executor.leased) == 2
+
+
+def test_no_job_is_preempted_for_one_that_lacks_ram(
+    make_harness: MakeHarness, machine: Machine
+) -> None:
+    harness = make_harness(gpus=1, capacity=machine.capacity())
+    harness.add("small", preemptible=True)
+    harness.add("cpu", gpus=0, mem_bytes=50 * GIB)
+    harness.add("urgent", preempt=True, mem_bytes=20 * GIB)
+    assert harness.executor.signals == []
+
+    harness.end("2.1")
+    assert harness.executor.signals == [("1.1", 15)]
+
+
 @pytest.mark.parametrize(
     ("common", "message"),
     [
