@@ -140,3 +140,24 @@ def test_a_limit_can_be_lifted_and_imposed_again(kept: Harness, supervisor: str)
 
     kept.executor.limit("1.1", LIMIT)
     kept.until(lambda: not alive([first, hidden]))
+
+
+def test_the_next_supervisor_carries_out_what_a_killed_one_has_decided(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    struck = tmp_path / "struck"
+    monkeypatch.setenv("STOKER_FAILPOINT", f"supervisor-over-memory:1:{struck}")
+    kept: Harness = request.getfixturevalue("kept")
+    os.mkfifo(kept.work / "gate")
+    first = launch(kept, HOG)
+    hidden = int(kept.read("pid"))
+    (kept.work / "gate").write_text("300")
+    kept.until_quietly(struck.exists)
+    assert alive([first, hidden]) == {first, hidden}
+
+    kept.reports.clear()
+    kept.until(lambda: kept.of(Ended) or kept.of(Lost))
+    for ended in kept.of(Ended):
+        assert (ended.status, ended.over_mem_bytes > LIMIT) == (signal.SIGKILL, True)
+    assert bool(kept.of(Ended)) >= kernel_tells_exits()
+    kept.until(lambda: not alive([first, hidden]))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 
 from stoker.core.node import NodeFacts
+from stoker.core.planner import Busy, Candidate, Plan, Start
 from stoker.core.slot import Slot
 from stoker.engine.host_resources import HostCapacity
+from stoker.engine.policy import CheckedPolicy
 from stoker.errors import UsageError
 from unit.engine.engine_harness import Harness, MakeHarness
 
@@ -244,6 +246,36 @@ def test_short_jobs_that_declare_cpus_are_not_claimed_ahead(make_harness: MakeHa
 
     assert harness.executor.queued == []
     assert harness.started() == ["1.1", "2.1", "3.1"]
+
+
+def test_a_user_s_policy_that_gives_ram_twice_is_replaced(harness: Harness) -> None:
+    def greedy(waiting: Sequence[Candidate], *, free: Sequence[int], **_known: object) -> Plan:
+        pairs = zip(waiting, free, strict=False)
+        return Plan(tuple(Start(job.id, (slot,)) for job, slot in pairs))
+
+    notices: list[str] = []
+    harness.engine.planner.policy = CheckedPolicy("greedy", greedy, notices.append)
+    harness.add("a", "b", mem_bytes=40 * GIB)
+
+    assert harness.started() == ["1.1"]
+    assert "job 2 is planned where it has too few CPUs or too little RAM" in notices[0]
+
+
+def test_a_policy_that_knows_nothing_of_ram_plans_jobs_that_declare_none(harness: Harness) -> None:
+    def old(
+        waiting: Sequence[Candidate],
+        *,
+        free: Sequence[int],
+        busy: Sequence[Busy],
+        room: Mapping[int, int],
+        cpu_places: int,
+        now: float,
+    ) -> Plan:
+        return Plan(tuple(Start(job.id, (slot,)) for job, slot in zip(waiting, free, strict=False)))
+
+    harness.engine.planner.policy = CheckedPolicy("old", old, pytest.fail)  # type: ignore[arg-type]
+    harness.add("a", "b")
+    assert harness.started() == ["1.1", "2.1"]
 
 
 class TestACluster:
