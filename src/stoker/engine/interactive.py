@@ -148,10 +148,12 @@ def _limit_warning(running: RunningAttempt, limit_s: float, left_s: float) -> st
 
 
 def _idle_warning(running: RunningAttempt, unused_s: float, left_s: float) -> str:
-    what = "GPU use and typing" if running.slots else "typing"
+    is_terminal = running.entry.request.options.interactive == "terminal"
+    typing, remedy = ("typing", "press a key") if is_terminal else ("requests", "use it")
+    what = f"GPU use and {typing}" if running.slots else typing
     return (
         f"job {running.attempt.job} is idle ({_minutes(unused_s)} without {what}): it ends in"
-        f" {_minutes(left_s)}; press a key to keep it"
+        f" {_minutes(left_s)}; {remedy} to keep it"
     )
 
 

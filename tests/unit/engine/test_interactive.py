@@ -120,6 +120,16 @@ def test_an_idle_session_is_warned_a_minute_before_it_ends(world: World) -> None
     assert world.ended == ["idle for 30m: no GPU use and no typing"]
 
 
+def test_a_jupyter_server_is_warned_in_its_own_words(world: World) -> None:
+    running = world.session(idle_s=HALF_HOUR_S)
+    options = Options(interactive="jupyter", idle_s=HALF_HOUR_S)
+    running.entry.request = Request(options=options)
+    world.pass_s(0, running)
+    world.pass_s(HALF_HOUR_S - 59, running)
+    [notice] = world.notices()
+    assert notice.endswith("without GPU use and requests): it ends in 60 s; use it to keep it")
+
+
 def test_gpu_use_and_typing_keep_a_session(world: World) -> None:
     running = world.session(idle_s=HALF_HOUR_S)
     world.pass_s(0, running)
