@@ -25,6 +25,7 @@ _SLICE = 300
 _AGE_SLICE = 5000  # ids
 _AT_ONCE = 2000  # waiting jobs that are sorted before `stoker config order` answers
 _REST = 4.0  # pause after a slice, as a multiple of the time that it took
+_LONG_REST = 49.0  # where a known run time only changes: runs may differ each time
 _FULL_DISK_S = 1.0
 _NOTHING_KNOWN_S = 3600.0
 
@@ -47,6 +48,7 @@ class QueueRanks:
         self._loop = asyncio.get_running_loop()
         self._position: int | None = None  # ids up to this one are ranked; None: all are
         self._is_again = False  # another pass has to follow
+        self._rest = _REST
         self._timer: asyncio.TimerHandle | None = None
         if self._is_by_run_time or self._records.are_by_run_time:
             self._begin()
@@ -69,7 +71,7 @@ class QueueRanks:
             if order == SHORTEST:
                 self._records.mark_by_run_time(yes=True)
         self._order = order
-        self._position, self._is_again = 0, False
+        self._position, self._is_again, self._rest = 0, False, _REST
         self._refresh()
         for _ in range(0, _AT_ONCE, _SLICE):
             if self.is_settled:
@@ -102,7 +104,7 @@ class QueueRanks:
             self._used[kind] = learned
             self._refresh()
             if self._is_by_run_time:
-                self._begin()
+                self._begin(_REST if expected_s is None else _LONG_REST)
 
     def expected_s(self, job: int) -> float | None:
         """The run time by which a job is ranked; None if jobs are ranked by age."""
@@ -127,12 +129,12 @@ class QueueRanks:
         if found is not None and is_surprise(self._usual_s, found):
             self._usual_s = found
 
-    def _begin(self) -> None:
+    def _begin(self, rest: float = _REST) -> None:
         """Begin a pass over all jobs, or let one follow the present one."""
         if self._position is not None:
-            self._is_again = True
+            self._is_again, self._rest = True, min(rest, self._rest)
             return
-        self._position = 0
+        self._position, self._rest = 0, rest
         self._continue_in(0.0)
 
     def _continue_in(self, seconds: float) -> None:
@@ -148,7 +150,7 @@ class QueueRanks:
             self._continue_in(_FULL_DISK_S)
             return
         if not self.is_settled:
-            self._continue_in((time.monotonic() - began) * _REST)
+            self._continue_in((time.monotonic() - began) * self._rest)
 
     def _rank_slice(self) -> None:
         assert self._position is not None

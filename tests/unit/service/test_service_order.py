@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 
 import pytest
 
@@ -220,6 +221,27 @@ def test_a_large_queue_is_ranked_in_the_background(
         harness.run(asyncio.sleep(0))
 
     assert waiting(harness) == [4, 6, 8, 10, 12, 3, 5, 7, 9, 11]
+
+
+def test_a_run_time_that_only_changes_is_ranked_with_longer_rests(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rests: list[float] = []
+    monkeypatch.setattr("stoker.engine.queue_ranks._SLICE", 2)
+    monkeypatch.setattr(
+        "stoker.engine.queue_ranks.QueueRanks._continue_in", lambda _ranks, rest: rests.append(rest)
+    )
+    harness.config("order", "shortest")
+    harness.add(*[_LONG] * 6)
+    ticks = itertools.count()
+    monkeypatch.setattr("time.monotonic", lambda: float(next(ticks)))
+    for key, seconds in (("1.1", 3600.0), ("2.1", 7200.0)):  # unknown, then surprising
+        rests.clear()
+        harness.now += seconds
+        harness.end(key)
+        harness.context.ranks._continue()
+        assert rests == [0.0, 4.0 if key == "1.1" else 49.0]
+        harness.context.ranks.finish()
 
 
 def test_a_wrong_value_is_one_clear_line(harness: Harness) -> None:
