@@ -45,6 +45,8 @@ def test_the_edited_text_has_all_settings(held: Queue) -> None:
         "priority = 0",
         "gpus = 1",
         "gpu_mem = none",
+        "cpus = none",
+        "mem = none",
         "share = never",
         "node = none",
         "on = none",

@@ -153,6 +153,7 @@ def test_json_sums_up(events: list[dict[str, Any]]) -> None:
         "failed": 3,
         "killed": 0,
         "lost": 0,
+        "pruned": 0,
         "already_done": 0,
         "complete": True,
     }

@@ -8,7 +8,6 @@ import time
 from stoker.core.job import Ending
 from stoker.core.lifecycle import State, is_final, is_pending
 from stoker.engine.context import QueueContext
-from stoker.failpoints import reach
 from stoker.service.bulk_change import SLICE
 from stoker.service.pending_states import settle_dependants
 from stoker.store.job_queries import state_of
@@ -59,7 +58,6 @@ def _prune_slice(
             else:
                 context.jobs.mark_ending(job, order.reason, order.grace_s, Ending.PRUNE)
                 live.append(running)
-    reach("prune-committed")
     for running in live:
         context.engine.termination.prune(running, order.reason, order.grace_s)
     for job in discarded:
