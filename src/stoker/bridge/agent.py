@@ -45,6 +45,7 @@ from stoker.supervisor.messages import CutAttempt
 _PATIENCE_S = 10.0
 _READ_S = 2.0
 _SAMPLE_TIMEOUT_S = 1.0
+_STREAM_S = 5.0  # in which a head opens a stream to a node that it knows
 _CACHE_THREADS = 4
 _KEEP_BYTES = 4 << 30  # contents that the cache keeps for the next trees
 _PRUNE_PERIOD_S = 3600.0
@@ -81,7 +82,7 @@ class Agent:
         self._home = home
         self._ray_supervisor = ray_supervisor_pid(home)  # None if Stoker did not start this Ray
         self._leaving = leaving_path(home)
-        self._has_announced_leaving = False
+        self._leaving_since: float | None = None  # when the head was told that this node leaves
         self._nvml = Nvml.open()
         self._slots = self._find_slots(gpus)
         self._log_forwarders = LogForwarders(os.path.join(self._folder, "logs"))
@@ -160,11 +161,12 @@ class Agent:
         proxy = self._proxy
         if os.path.exists(self._leaving):
             # The head would restart jobs here that end before it knows why.
-            is_over = self._has_announced_leaving and await self._take_leave(proxy)
-            self._has_announced_leaving = True
+            since = self._leaving_since
+            is_over = since is not None and await self._take_leave(proxy, since)
+            self._leaving_since = time.monotonic() if since is None else since
             departure = Departure.LEFT if is_over else Departure.LEAVING
             return messages.HeartbeatReply(boot_clock_s(), time.time(), departure=departure)
-        self._has_announced_leaving = False
+        self._leaving_since = None
         sample = await self._sample_gpus(proxy, wanted=beat.watch_gpus)
         return messages.HeartbeatReply(boot_clock_s(), time.time(), sample)
 
@@ -179,15 +181,27 @@ class Agent:
         done, _pending = await asyncio.wait({self._sampling}, timeout=_SAMPLE_TIMEOUT_S)
         return self._sampling.result() if done else None
 
-    async def _take_leave(self, proxy: ProtocolProxy | None) -> bool:
-        """Kill all jobs. Returns True once the head has their ends; then `stoker cluster leave` can go on."""
-        is_idle = proxy is not None and not (proxy.running or proxy.unconfirmed)
-        if proxy is not None and proxy.running:
+    async def _take_leave(self, proxy: ProtocolProxy | None, since: float) -> bool:
+        """Kill all jobs. Returns True once the head has their ends; then `stoker cluster leave` can go on.
+
+        It also goes on if the head has opened no stream, so that it waits for nothing of this node: it may
+        open none to a node that leaves. What the supervisor runs is then ended by `stoker cluster leave`.
+        """
+        if proxy is None:
+            if time.monotonic() >= since + _STREAM_S:
+                self._let_leave()
+            return False
+        if proxy.running:
             await proxy.send([CutAttempt(key, lease_file.LEFT) for key in proxy.running])
+        is_idle = not (proxy.running or proxy.unconfirmed)
         if is_idle:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(self._leaving)
+            self._let_leave()
         return is_idle
+
+    def _let_leave(self) -> None:
+        """Let `stoker cluster leave` go on."""
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._leaving)
 
     async def open_stream(self, stream: str) -> str | None:
         """Connect to the supervisor, which is started if there is none. The stream before this one ends.

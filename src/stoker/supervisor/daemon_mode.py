@@ -11,7 +11,6 @@ import enum
 import gc
 import os
 import select
-import signal
 import socket
 import sys
 import time
@@ -26,7 +25,7 @@ from stoker.supervisor.launcher import start_lease_watchdog
 from stoker.supervisor.lease_file import NODE_REASONS, LeaseFile
 from stoker.supervisor.leftovers import LEFTOVER_GRACE_S
 from stoker.supervisor.scheduling_latency import request_short_slices
-from stoker.supervisor.shell_watchdog import start_shell_watchdog
+from stoker.supervisor.shell_watchdog import ShellWatchdog
 from stoker.supervisor.signals import ignore_signals
 from stoker.supervisor.slot_queues import Attempt
 
@@ -365,10 +364,10 @@ def main() -> None:
     failpoints.reach("supervisor-claimed")
     supervisor.take_over(contents)
     failpoints.reach("supervisor-taken-over")
-    shell_watchdog = -1
+    shell_watchdog = None
     if lease_file:
         start_lease_watchdog(lease_file[0], name)
-        shell_watchdog = os.pidfd_open(start_shell_watchdog(lease_file[0], name))
+        shell_watchdog = ShellWatchdog(lease_file[0], name)
     try:
         listener = unix_sockets.listen(path)
     except OSError as error:
@@ -379,9 +378,8 @@ def main() -> None:
     _import_the_rest()
     supervisor.serve(listener)
     failpoints.reach("supervisor-leaving")
-    if shell_watchdog >= 0 and supervisor.is_idle():  # it would notice only some seconds later
-        with contextlib.suppress(ProcessLookupError):
-            signal.pidfd_send_signal(shell_watchdog, signal.SIGKILL)
+    if shell_watchdog is not None and supervisor.is_idle():
+        shell_watchdog.end()  # it would notice only some seconds later
     # Before the journal is unlocked: the next supervisor must not lose its own socket.
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)

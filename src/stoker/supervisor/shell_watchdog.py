@@ -8,7 +8,9 @@ POSIX shell, sleep, grep and xargs.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 
 # Times are tenths of a second of the boot clock. It acts after the supervisor and the lease watchdog, and
 # before the head gives the jobs up, which is two seconds after the end of the lease.
@@ -85,15 +87,26 @@ done
 """
 
 
-def start_shell_watchdog(lease_file: str, name: str) -> int:
-    """Start the shell watchdog of this process, which outlives it as long as jobs do. Returns its pid."""
-    env = {
-        "PATH": os.environ.get("PATH", os.defpath),
-        "STOKER_PART": "guard",
-        "WATCH_FILE": lease_file,
-        "WATCH_NAME": name,
-        "WATCH_PID": str(os.getpid()),
-    }
-    null = [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_RDWR, 0) for fd in range(3)]
-    argv = ["/bin/sh", "-c", _SCRIPT]
-    return os.posix_spawn(argv[0], argv, env, file_actions=null, setsid=True, setsigmask=[])
+class ShellWatchdog:
+    """The shell watchdog of this process, which outlives it as long as jobs do."""
+
+    def __init__(self, lease_file: str, name: str) -> None:
+        env = {
+            "PATH": os.environ.get("PATH", os.defpath),
+            "STOKER_PART": "guard",
+            "WATCH_FILE": lease_file,
+            "WATCH_NAME": name,
+            "WATCH_PID": str(os.getpid()),
+        }
+        null = [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_RDWR, 0) for fd in range(3)]
+        argv = ["/bin/sh", "-c", _SCRIPT]
+        self.pid = os.posix_spawn(argv[0], argv, env, file_actions=null, setsid=True, setsigmask=[])
+        self._pidfd = os.pidfd_open(self.pid)
+
+    def end(self) -> None:
+        """Kill it with the program that it runs at this moment: a sleep of some seconds."""
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(
+                self._pidfd, 0
+            )  # it was not reaped: the number is still its own
+            os.killpg(self.pid, signal.SIGKILL)

@@ -14,13 +14,13 @@ import pytest
 
 from patience import until
 from stoker.supervisor import lease_file, process_tree
-from stoker.supervisor.shell_watchdog import start_shell_watchdog
+from stoker.supervisor.shell_watchdog import ShellWatchdog
 
 NAME = f"stoker-q-{os.getpid()}"
 START = """
 import sys
-from stoker.supervisor.shell_watchdog import start_shell_watchdog
-print(start_shell_watchdog(sys.argv[1], sys.argv[2]), flush=True)
+from stoker.supervisor.shell_watchdog import ShellWatchdog
+print(ShellWatchdog(sys.argv[1], sys.argv[2]).pid, flush=True)
 """
 
 
@@ -60,7 +60,7 @@ def test_only_jobs_of_its_supervisor_are_ended(lease: str, processes: ExitStack)
     finishing = start(processes, STOKER_COOKIE=f"{NAME}:1.2", STOKER_ON_CUT="finish")
     part = start(processes, STOKER_COOKIE=f"{NAME}:1.1", STOKER_PART="supervisor")
     foreign = start(processes, STOKER_COOKIE="stoker-q:1.1", NOTE=f"{NAME}:1.1")
-    watchdog = start_shell_watchdog(lease, NAME)
+    watchdog = ShellWatchdog(lease, NAME).pid
     try:
         assert (job.wait(20), inner.wait(20)) == (-9, -9)
         assert [each.poll() for each in (finishing, part, foreign)] == [None, None, None]
@@ -88,7 +88,7 @@ def test_a_lease_that_cannot_be_read_has_expired(
 ) -> None:
     Path(lease).write_text(text.format(boot=process_tree.boot_id()))
     job = start(processes, STOKER_COOKIE=f"{NAME}:1.1")
-    watchdog = start_shell_watchdog(lease, NAME)
+    watchdog = ShellWatchdog(lease, NAME).pid
     try:
         assert job.wait(20) == -9
     finally:
