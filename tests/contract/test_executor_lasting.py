@@ -229,10 +229,9 @@ def test_exit_statuses_are_known_after_the_client_was_killed(
     client.kill()
     with client:
         pass
-    # Both read the one pipe, and end while no client is there.
-    writer = os.open(surroundings / "fifo", os.O_WRONLY)
-    os.write(writer, b"go\n" * 200)
-    os.close(writer)
+    # Both read the one pipe, and end while no client is there. It stays open for the later one.
+    pipe = os.open(surroundings / "fifo", os.O_RDWR)
+    os.write(pipe, b"go\n" * 200)
 
     executor = DaemonExecutor(**paths)
     harness = Harness(executor, surroundings, lambda _key: lambda: None)
@@ -245,6 +244,7 @@ def test_exit_statuses_are_known_after_the_client_was_killed(
     finally:
         executor.stop(kill=True)
         executor.close()
+        os.close(pipe)
 
 
 def test_the_last_orders_of_a_client_are_executed_before_the_next_is_served(
