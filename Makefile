@@ -6,7 +6,7 @@ NODE   := $(VENV)/node
 TSC    := $(NODE)/node_modules/.bin/tsc
 SCRATCH ?= $(shell test -w /dev/shm && echo /dev/shm || echo /tmp)
 
-.PHONY: demo demo-web test lint types unit bench fault soak stacks clean
+.PHONY: demo demo-web test lint types unit bench fault soak stacks docs man dist coverage clean
 
 demo: $(VENV)/.installed
 	$(BIN)/stoker demo
@@ -52,6 +52,28 @@ stacks: $(VENV)/.dev
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[stacks]'
 	STOKER_LONG=1 TMPDIR=$(SCRATCH) $(BIN)/pytest tests/contract/test_warm_stacks.py -v -n 2
 
+# The documentation site, in docs/_build/html: every warning, and every link that leads nowhere, is an error.
+docs: $(VENV)/.docs
+	MERMAID=$(NODE)/node_modules/mermaid/dist $(BIN)/sphinx-build -q -W --keep-going -E -b html docs docs/_build/html
+	@echo docs/_build/html/index.html
+
+man: $(VENV)/.dev
+	PYTHONPATH=docs $(BIN)/python -m generators
+
+# Source distribution and wheel, checked, and tried in a new environment of each Python that is there.
+dist: $(VENV)/.dist
+	rm -rf dist
+	$(BIN)/python -m build --quiet
+	$(BIN)/twine check --strict dist/*
+	PYTHONS='$(PYTHONS)' sh tests/dist/try_wheel.sh dist/*.whl
+
+# Branch coverage of the unit, contract and integration tests, with that of the processes that they start.
+coverage: $(VENV)/.dev $(VENV)/.cluster
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'coverage>=7.10'
+	TMPDIR=$(SCRATCH) $(BIN)/coverage run -m pytest -q tests/unit tests/contract tests/integration
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report --skip-covered --sort=cover
+
 $(VENV)/.python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
 	  || { echo "stoker needs Python 3.10 or newer: make PYTHON=/path/to/python3"; exit 1; }
@@ -65,6 +87,16 @@ $(VENV)/.installed: $(VENV)/.python pyproject.toml
 $(VENV)/.dev: $(VENV)/.python pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $(VENV)/.installed $@
+
+$(VENV)/.docs: $(VENV)/.python pyproject.toml
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
+	@command -v npm >/dev/null && npm install --silent --no-save --no-audit --no-fund --prefix $(NODE) \
+	  mermaid || echo "there is no npm: the site takes Mermaid from another host"
+	@touch $@
+
+$(VENV)/.dist: $(VENV)/.python pyproject.toml
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check build twine
+	@touch $@
 
 # What only the tests of the web page need: a browser, and a tool from npm. Where they cannot be
 # had, those tests say so and are skipped, but with CI set they fail.
@@ -88,4 +120,4 @@ $(VENV)/.cluster: $(VENV)/.dev
 	@touch $@
 
 clean:
-	rm -rf $(VENV) .bench .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .bench .pytest_cache .mypy_cache .ruff_cache .hypothesis dist docs/_build

@@ -111,7 +111,7 @@ def shoot(browser: Browser, link: str, names: list[str]) -> None:
                 continue
             context = browser.new_context(
                 viewport={"width": width, "height": height},
-                color_scheme=scheme,  # type: ignore[arg-type]
+                color_scheme=scheme,
             )
             context.set_default_timeout(PATIENCE_MS)
             page = context.new_page()
