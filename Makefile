@@ -65,7 +65,7 @@ dist: $(VENV)/.dist
 	rm -rf dist
 	$(BIN)/python -m build --quiet
 	$(BIN)/twine check --strict dist/*
-	PYTHONS='$(PYTHONS)' sh tests/dist/try_wheel.sh dist/*.whl
+	PYTHONS='$(PYTHONS)' sh tests/release/try_wheel.sh dist/*.whl
 
 # Branch coverage of the unit, contract and integration tests, with that of the processes that they start.
 coverage: $(VENV)/.dev $(VENV)/.cluster
