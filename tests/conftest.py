@@ -147,6 +147,7 @@ class Stoker:
             "STOKER_HOME": str(self.home),
             "STOKER_LEASE_DIR": str(folder / "leases"),
             **box.env(),
+            **{name: os.environ[name] for name in os.environ if name.startswith("COVERAGE_")},
         }
         self._started: list[subprocess.Popen[bytes]] = []
 
