@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 import signal
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,6 +14,7 @@ from page_client import PageClient, ask
 
 if TYPE_CHECKING:
     from conftest import Stoker
+    from integration.daemon_fixture import Queue
 
 
 def test_the_demo_succeeds_with_its_one_planned_failure(stoker: Stoker) -> None:
@@ -19,8 +23,21 @@ def test_the_demo_succeeds_with_its_one_planned_failure(stoker: Stoker) -> None:
     assert ended.code == 0
     assert "15 done, 1 failed" in ended.err
     assert ended.err.count("exit 1") == 1
-    assert ended.out.endswith("stoker run --gpus 0,1 < jobs.txt\n")
     assert "All as it should be: run 6 fails on purpose" in ended.out
+    command, argument = ended.out.splitlines()[-1].removeprefix("Next: ").split()[:2]
+    assert (Path(shutil.which(command) or stoker.work / command).name, argument) == ("stoker", "run")
+
+
+def test_on_a_terminal_the_logs_that_the_demo_names_stay(
+    idle_queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(idle_queue.stoker.env, "TMPDIR", str(idle_queue.work))
+
+    shown = idle_queue.shown("demo", columns=300)
+
+    named = re.search(r"log: (\S+)", shown)
+    assert named is not None, shown
+    assert "loss is nan at step 4" in Path(named[1]).read_text()
 
 
 def test_the_demo_fails_if_another_run_fails(stoker: Stoker) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shlex
+import shutil
 import sys
 import tempfile
 
@@ -11,7 +13,7 @@ from stoker.errors import StokerError, UsageError
 
 SUMMARY = """\
 See Stoker at work: real processes that overlap on fake GPUs, one of which fails on purpose.
-Takes some 10 seconds and leaves nothing behind. With --web the web page shows them, until you stop it."""
+Takes some 10 seconds and leaves only the logs that it names, if any. With --web the web page shows them, until you stop it."""
 EXAMPLES = """\
   stoker demo              16 runs on 4 fake GPUs
   stoker demo --gpus 2     on 2: twice as long
@@ -35,6 +37,7 @@ def run(args: Args) -> int:
 
     if args.gpus < 1:
         raise UsageError(f"--gpus {args.gpus}: a demo needs at least 1")
+    stoker = _command_as_typed()
     with tempfile.TemporaryDirectory(prefix="stoker-demo-") as folder:
         gpus = FakeGpus(os.path.join(folder, "gpus"))
         gpus.create(args.gpus, mem_bytes=24 * GIB, name="Imaginary RTX 24 GB")
@@ -55,14 +58,31 @@ def run(args: Args) -> int:
         with open(commands, "w", encoding="utf-8") as file:
             file.writelines(f"{command}\n" for command in _commands())
         print(f"stoker run jobs.txt     {_RUNS} trainings on {args.gpus} fake GPUs", flush=True)
-        run_verb("run", [commands] if sys.stdout.isatty() else [commands, "--tag"])
+        run_verb("run", [commands, *_output_options()])
         states = read_states(os.path.join(folder, "home", "runs", "1", "run.db"))
     wanted = dict.fromkeys(range(1, _RUNS + 1), "done") | {_FAILING_RUN: "failed"}
     if states != wanted:
         raise StokerError("the demo did not end as it should: see above")
     print(f"All as it should be: run {_FAILING_RUN} fails on purpose, the others are done.")
-    print("Next: stoker run -h, or pipe your own commands: stoker run --gpus 0,1 < jobs.txt")
+    print(f"Next: {stoker} run -h, or your own file of commands: {stoker} run jobs.txt")
     return 0
+
+
+def _output_options() -> list[str]:
+    """In a pipe the output itself; on a terminal, whose view names logs, logs that outlive the demo."""
+    if not sys.stdout.isatty():
+        return ["--tag"]
+    return ["--logs", tempfile.mkdtemp(prefix="stoker-demo-logs-")]
+
+
+def _command_as_typed() -> str:
+    """What starts this program from the user's shell: `stoker` only where PATH leads to this one."""
+    own = os.path.join(os.path.dirname(sys.executable), "stoker")
+    found = shutil.which("stoker")
+    if found is not None and os.path.realpath(found) == os.path.realpath(own):
+        return "stoker"
+    below = os.path.relpath(own)
+    return shlex.quote(own if below.startswith("..") else below)
 
 
 def _commands() -> list[str]:
