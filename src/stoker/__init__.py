@@ -9,19 +9,38 @@ if TYPE_CHECKING:
     from typing import Any
 
     from stoker.client.client import Client
-    from stoker.errors import StokerError
+    from stoker.client.transport import BrokenError, NoDaemonError
+    from stoker.errors import ConflictError, NotFoundError, StokerError, UsageError
     from stoker.reporting import report
-    from stoker.sweep_results.results import results
+    from stoker.sweep_results.results import Results, results
+    from stoker.sweep_results.run_record import RunRecord
     from stoker.task.base import Task
-    from stoker.task.executor import Executor
-    from stoker.task.run import run
-    from stoker.task.sweep import sweep
+    from stoker.task.call_files import JobError, RemoteError
+    from stoker.task.engine_session import EngineLostError
+    from stoker.task.executor import Executor, Future
+    from stoker.task.job import Job
+    from stoker.task.run import JobsFailedError, run
+    from stoker.task.sweep import SweepFailedError, sweep
 
 __all__ = [
+    "BrokenError",
     "Client",
+    "ConflictError",
+    "EngineLostError",
     "Executor",
+    "Future",
+    "Job",
+    "JobError",
+    "JobsFailedError",
+    "NoDaemonError",
+    "NotFoundError",
+    "RemoteError",
+    "Results",
+    "RunRecord",
     "StokerError",
+    "SweepFailedError",
     "Task",
+    "UsageError",
     "__version__",
     "report",
     "results",
@@ -30,10 +49,24 @@ __all__ = [
 ]
 
 _MODULES = {
+    "BrokenError": "stoker.client.transport",
     "Client": "stoker.client.client",
+    "ConflictError": "stoker.errors",
+    "EngineLostError": "stoker.task.engine_session",
     "Executor": "stoker.task.executor",
+    "Future": "stoker.task.executor",
+    "Job": "stoker.task.job",
+    "JobError": "stoker.task.call_files",
+    "JobsFailedError": "stoker.task.run",
+    "NoDaemonError": "stoker.client.transport",
+    "NotFoundError": "stoker.errors",
+    "RemoteError": "stoker.task.call_files",
+    "Results": "stoker.sweep_results.results",
+    "RunRecord": "stoker.sweep_results.run_record",
     "StokerError": "stoker.errors",
+    "SweepFailedError": "stoker.task.sweep",
     "Task": "stoker.task.base",
+    "UsageError": "stoker.errors",
     "report": "stoker.reporting",
     "results": "stoker.sweep_results.results",
     "run": "stoker.task.run",

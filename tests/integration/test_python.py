@@ -13,9 +13,7 @@ import pytest
 import stoker
 from integration.api import Scripts
 from integration.calls import Train, train
-from stoker.errors import UsageError
-from stoker.task.run import JobsFailedError
-from stoker.task.sweep import SweepFailedError
+from stoker import JobsFailedError, SweepFailedError, UsageError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -47,6 +45,16 @@ def test_failures_are_raised_when_all_has_run() -> None:
 
     jobs = stoker.run(["false", "true"], gpus="a", check=False, fail_fast=True)
     assert [job.state for job in jobs] == ["failed", "waiting"]
+
+
+def test_logs_start_afresh_and_a_retry_has_its_own(tmp_path: Path) -> None:
+    line = "echo $STOKER_ATTEMPT; test $STOKER_ATTEMPT = 2"
+    stoker.run([line], gpus="a", logs="logs", retries=1)
+    [job] = stoker.run([line], gpus="a", logs="logs", retries=1)
+
+    read = {file.name: file.read_text() for file in (tmp_path / "logs").iterdir()}
+    assert read == {"1.log": "1\n", "1.2.log": "2\n"}
+    assert job.log == str(tmp_path / "logs" / "1.2.log")
 
 
 def test_a_run_with_a_name_is_gone_on_with(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from stoker.cli.run_report import JsonReport, Report
 from stoker.core.job import Attempt
+from stoker.engine.command_log import start_log
 from stoker.engine.command_reader import Source, count_commands
 from stoker.engine.foreground_engine import ForegroundEngine, ForegroundSettings
 from stoker.errors import StokerError
@@ -76,11 +77,7 @@ class Output:
         if self._tagger is not None:
             return self._tagger.fifo_for(attempt)
         if self._folder is not None:
-            name = str(attempt.job) if attempt.number == 1 else attempt.key
-            path = os.path.join(self._folder, f"{name}.log")
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(path)  # of an older run
-            return path
+            return start_log(os.path.join(self._folder, f"{attempt.job}.log"), attempt)
         if self._keep_logs:
             return self._record.path("logs", str(attempt.job // 1000), f"{attempt.key}.log")
         return None

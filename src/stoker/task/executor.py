@@ -59,9 +59,10 @@ class Executor(futures.Executor):
     `gpus` is as for `stoker run --gpus`; the default is every GPU that no other process uses. A call
     gets `gpus_per_job` of them; with 0 it needs none, and `max_workers` calls run at once. Functions and
     arguments are sent by cloudpickle: those of scripts and notebooks work too. A call prints to the
-    output of this process; with `logs`, to its own file in that folder. A call that ends without a result
-    (a crash, a kill, its `timeout_s`) is repeated up to `retries` times. From the second call of a
-    function on, its process starts with the modules that the first one imported, unless `warm` is false.
+    output of this process; with `logs`, to its own file in that folder, as with `stoker.run`. A call
+    that ends without a result (a crash, a kill, its `timeout_s`) is repeated up to `retries` times. From
+    the second call of a function on, its process starts with the modules that the first one imported,
+    unless `warm` is false.
 
     Calls of one `map` share GPUs: when the first has shown what it needs, as many run at once as fit.
     `share` sets how, `"never"` gives each call a whole GPU; if set, it is valid for `submit` too.

@@ -10,6 +10,7 @@ import msgspec
 from stoker.core.job import Attempt
 from stoker.core.sharing.parameters import CommandFacts
 from stoker.engine.attempt_starts import LaunchSpec
+from stoker.engine.command_log import start_log
 from stoker.engine.framework_settings import share_gpu
 from stoker.engine.queue import QueueEntry
 from stoker.engine.run_folder import LOG, VARIABLE, make_run_folder
@@ -52,7 +53,7 @@ class JobCommands:
         if job.request.share is not None:
             share_gpu(env, self.env)
         argv = self._find_argv(job, attempt, env)
-        log = None if job.log is None else os.fsdecode(job.log)
+        log = None if job.log is None else start_log(os.fsdecode(job.log), attempt)
         if job.folder is not None:
             folder = env[VARIABLE] = os.fsdecode(job.folder)
             make_run_folder(folder, job.params, {})

@@ -36,7 +36,8 @@ class Open(msgspec.Struct, frozen=True, kw_only=True, tag="open"):
 class Submit(msgspec.Struct, frozen=True, kw_only=True, tag="submit", omit_defaults=True):
     """A job. Its command is a shell line; with `argv`, only the job's name.
 
-    `env` is added to the session's environment. With `ask`, the engine sends Asked when the job has
+    `env` is added to the session's environment. `log` is the file of the first attempt's output; a
+    retry has its own (`start_log`). With `ask`, the engine sends Asked when the job has
     its slots, and starts it after the Answer. The engine creates `folder` when the job starts, with `params`
     in params.json, the output in log.txt and the path in STOKER_RUN_DIR. With `warm`, a Python command
     starts with the modules that the first job of that name imported. An exception that is in no log is

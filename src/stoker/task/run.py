@@ -61,7 +61,8 @@ def run(
     A command is a shell line, or a list of words that runs without a shell. `gpus` is as for `stoker
     run --gpus`; the default is every GPU that no other process uses. With `gpus_per_job=0` commands need
     no GPU, and `max_workers` of them run at once. `env` is added to this process's environment. With
-    `logs` the output of command N goes to `N.log` in that folder, otherwise to this process's output.
+    `logs` the output of command N goes to `N.log` in that folder (that of its second attempt to
+    `N.2.log`), otherwise to this process's output. Files of an earlier run are replaced.
     `resume` is the name of a record: commands that succeeded under it before are skipped. `share` and
     `gpu_mem` are as for `stoker run`.
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import stoker
 from generators import __main__ as written
 from generators import commands, http_api, man_page
 from stoker.cli.main import VERBS
@@ -61,6 +62,14 @@ def test_every_command_of_a_page_is_accepted_by_its_verb(page: Path) -> None:
         except (UsageError, ModuleNotFoundError) as error:
             wrong.append(f"{shlex.join(words)}: {error}")
     assert wrong == []
+
+
+@pytest.mark.parametrize("page", ["how-to/python.md", "reference/python.md", "reference/api.md"])
+def test_every_name_of_the_python_pages_is_a_name_of_stoker(page: str) -> None:
+    text = (ROOT / "docs" / page).read_text()
+    named = re.findall(r"`(?:stoker\.)?(\w+Error)`|\bstoker\.(\w+)|auto\w+:: (\w+)", text)
+    names = {"".join(each) for each in named} - {"TypeError"}
+    assert names <= {*stoker.__all__, "wire"}
 
 
 def _anchors(page: Path) -> set[str]:
