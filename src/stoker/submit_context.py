@@ -11,6 +11,7 @@ from stoker.errors import StokerError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from typing import Any
 
 Wire = str | dict[str, str]
@@ -97,6 +98,19 @@ def take_environment() -> dict[str, Any]:
         except UnicodeDecodeError:
             others.append(name + b"=" + value + b"\0")
     return {"env": texts, **({"env_b64": _base64(b"".join(others))} if others else {})}
+
+
+def warn_of_slurm(names: Iterable[str], gpus: int) -> str | None:
+    """Return a warning if a job on several GPUs gets Slurm's variables; None without them."""
+    if gpus < 2:
+        return None
+    count = sum(name.startswith("SLURM_") for name in names)
+    if not count:
+        return None
+    return (
+        f"{count} SLURM_* variables of this shell go along: Lightning takes them for a step of srun"
+        " and starts no processes (in bash: unset ${!SLURM_@})"
+    )
 
 
 def find_user() -> str | None:

@@ -15,6 +15,7 @@ from stoker.core.oom_messages import read_figures, tell_figures
 _REASON_LENGTH = 200
 _NOT_RUN = (126, 127)
 _MISSING = re.compile(r"([^:]+): (?:command )?not found$")
+_PORT = re.compile(r"\bport:? ([0-9]+)")
 _NO_FACTS = Facts()
 
 
@@ -70,6 +71,10 @@ def _tell(kind: FailureClass, text: str, figures: OomFigures | None, facts: Fact
             return "GPU fault, its own or that of a job it shared an MPS server with"
         case FailureClass.NCCL:
             return f"GPUs lost touch: {text}"
+        case FailureClass.PORT_TAKEN:
+            port = _PORT.search(text)
+            named = f"port {port[1]}" if port else "its port"
+            return f"{named} is taken by another process; with -g 2 or more, $MASTER_PORT is free"
         case FailureClass.DISK_FULL:
             where = "" if facts.full_disk is None else f" ({facts.full_disk} is full)"
             return f"disk full{where}: {text}"

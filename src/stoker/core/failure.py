@@ -21,6 +21,7 @@ class FailureClass(str, enum.Enum):
     GPU_FAULT = "gpu_fault"
     NEIGHBOUR = "neighbour"
     NCCL = "nccl"
+    PORT_TAKEN = "port_taken"
     DISK_FULL = "disk_full"
     SETUP = "setup"
     DIVERGED = "diverged"
@@ -36,6 +37,7 @@ MEANING = {
     FailureClass.GPU_FAULT: "its GPU reported a fault",
     FailureClass.NEIGHBOUR: "a fault of its own, or of a job that it shared an MPS server with",
     FailureClass.NCCL: "its GPUs lost contact with each other",
+    FailureClass.PORT_TAKEN: "another process listened at its port; the next attempt has a new $MASTER_PORT",
     FailureClass.DISK_FULL: "a disk was full",
     FailureClass.SETUP: "a command, module, file or driver that it needs is missing; it is not retried",
     FailureClass.DIVERGED: "Stoker ended it for values that are not finite; it is not retried",
@@ -128,6 +130,7 @@ _REMEDIES = {
     FailureClass.GPU_FAULT: Remedy.ELSEWHERE,
     FailureClass.NEIGHBOUR: Remedy.WITHOUT_MPS,
     FailureClass.NCCL: Remedy.ONCE_MORE,
+    FailureClass.PORT_TAKEN: Remedy.ONCE_MORE,
     FailureClass.DISK_FULL: Remedy.WHEN_SPACE,
     FailureClass.SETUP: Remedy.NEVER,
     FailureClass.DIVERGED: Remedy.NEVER,

@@ -25,6 +25,7 @@ _MPS_FAULT = re.compile(
     r"|MPS (?:client|server)[^\n]*(?:terminated|failed|not ready)"
 )
 _NCCL = re.compile(r"NCCL error|DistBackendError|Watchdog caught collective")
+_PORT_TAKEN = re.compile(r"EADDRINUSE|[Aa]ddress already in use")
 _DISK_FULL = re.compile(r"No space left on device|Disk quota exceeded")
 _SETUP = re.compile(
     r"^(?:ModuleNotFoundError|ImportError|FileNotFoundError)\b"
@@ -40,6 +41,7 @@ _CAUSES = (
     (FailureClass.GPU_OOM, GPU_OOM),
     (FailureClass.DISK_FULL, _DISK_FULL),
     (FailureClass.HOST_OOM, _HOST_OOM),
+    (FailureClass.PORT_TAKEN, _PORT_TAKEN),
     (FailureClass.NCCL, _NCCL),
 )
 

@@ -28,7 +28,7 @@ from stoker.service.placement_check import check_host, check_where
 from stoker.store.job_queries import reason_of, state_of
 from stoker.store.submissions import Common, NewRow, Reservation, count_added
 from stoker.store.sweep_records import RunRow, sweep_number
-from stoker.submit_context import take_environment
+from stoker.submit_context import take_environment, warn_of_slurm
 from stoker.wire import Added, Bytes, NewJob, Submission, from_wire
 
 _SLICE = 500
@@ -107,7 +107,7 @@ def _notice(context: QueueContext, submission: Submission, first: int, last: int
         return f"{_name(first, last)} waiting: {pauses[0]}"
     if submission.on_nan == "notify" and context.config.text("notify") == "none":
         return "of nan only stoker status will tell: stoker config notify URL sets an address"
-    return None
+    return warn_of_slurm(submission.env, submission.gpus)
 
 
 def _name(first: int, last: int) -> str:

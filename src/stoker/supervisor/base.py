@@ -30,6 +30,7 @@ from stoker.supervisor.leftovers import LEFTOVER_GRACE_S
 from stoker.supervisor.process_tree import TICKS_PER_S
 from stoker.supervisor.protocol import ProtocolServer
 from stoker.supervisor.reaper import Reaper
+from stoker.supervisor.rendezvous import RendezvousPorts
 from stoker.supervisor.signals import wake_on_child
 from stoker.supervisor.slot_queues import (
     Attempt,
@@ -78,6 +79,7 @@ class Supervisor(Reaper):
         self.ahead = AheadQueue()
         self.offered: set[SlotQueue] = set()  # slots that may take attempts from `ahead`
         self.leases = Leases(self.slots, self.report)
+        self.ports = RendezvousPorts()
         self.worker_pool: WorkerPool | None = None  # made for the first warm start
         self.limits = AttemptLimits(self.journal, self.on_over_memory)
         self.touch_at = time.monotonic() + _TOUCH_PERIOD_S
@@ -340,7 +342,7 @@ class Supervisor(Reaper):
     def spawn(self, attempt: Attempt) -> Start:
         """Start the process of an attempt whose intent is in the journal. Raises OSError if that fails."""
         context, slot = attempt.context, attempt.slot
-        env = build_environment(attempt, self.cookie)
+        env = build_environment(attempt, self.cookie, self.ports, self.pids)
         actions = slot.lease_actions
         log_fd = -1
         try:

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Container
 from typing import Any
 
 from stoker.checkpoints import checkpoint_path
 from stoker.supervisor.leases import explain_descriptor_limit
 from stoker.supervisor.process_tree import COOKIE_BYTES
+from stoker.supervisor.rendezvous import RendezvousPorts
 from stoker.supervisor.signals import RESET_SIGNALS
 from stoker.supervisor.slot_queues import Attempt
 
 
-def build_environment(attempt: Attempt, cookie_prefix: bytes) -> dict[bytes, bytes]:
-    """Return the whole environment of an attempt."""
+def build_environment(
+    attempt: Attempt, cookie_prefix: bytes, ports: RendezvousPorts, running: Container[str]
+) -> dict[bytes, bytes]:
+    """Return the whole environment of an attempt. `running` are the attempts that run."""
     key = attempt.key.encode()
     env = attempt.context.environment(attempt.slot).copy()
+    gpus = attempt.slot.env.get(b"CUDA_VISIBLE_DEVICES", b"").count(b",") + 1
+    ports.set_variables(env, attempt.key, running, gpus)
     if attempt.env is not None:
         env.update(attempt.env)
     env[b"STOKER_JOB_ID"], _, env[b"STOKER_ATTEMPT"] = key.partition(b".")

@@ -47,6 +47,11 @@ Detected at node 'dense/MatMul' defined at (most recent call last):
 OOM when allocating tensor with shape[65536,65536] and type float on /job:localhost/replica:0/task:0/\
 device:GPU:0 by allocator GPU_0_bfc
 """
+# torch 2.10, `torchrun --nproc-per-node 2` beside another one
+PORT_TAKEN = (
+    "torch.distributed.DistNetworkError: The server socket has failed to listen on any local network address."
+    " port: 29500, useIpv6: false, code: -98, name: EADDRINUSE, message: address already in use"
+)
 NCCL = """\
 [rank1]: Traceback (most recent call last):
 [rank1]:   File "ddp.py", line 12, in <module>
@@ -115,6 +120,8 @@ def kind_of(tail: str, status: int = EXIT_1, facts: Facts | None = None) -> Fail
         (trace("RuntimeError: CUDA error: unspecified launch failure"), "gpu_fault"),
         (NCCL, "nccl"),
         (WATCHDOG, "nccl"),
+        (trace(PORT_TAKEN), "port_taken"),
+        (trace("OSError: [Errno 98] Address already in use"), "port_taken"),
         (trace("OSError: [Errno 28] No space left on device"), "disk_full"),
         (trace("OSError: [Errno 122] Disk quota exceeded: 'ckpt.pt'"), "disk_full"),
         (trace("ModuleNotFoundError: No module named 'flash_attn'"), "setup"),
@@ -246,6 +253,12 @@ def test_a_kill_that_the_kernel_made_for_memory_is_told() -> None:
     assert kind_of("step 3\n", SIGKILL) is FailureClass.ERROR
 
 
+def test_a_port_in_use_is_named_with_the_remedy() -> None:
+    assert classify(EXIT_1, trace(PORT_TAKEN)).reason == (
+        "exit 1: port 29500 is taken by another process; with -g 2 or more, $MASTER_PORT is free"
+    )
+
+
 def test_a_command_that_does_not_exist_is_a_matter_of_setup() -> None:
     assert kind_of("", 127 << 8) is FailureClass.SETUP
     failure = classify(127 << 8, "/bin/sh: 1: trian: not found\n")
@@ -289,6 +302,7 @@ def test_an_mps_fault_with_neighbours_is_attributed_to_no_job() -> None:
         ("host_oom", "once more"),
         ("gpu_fault", "elsewhere"),
         ("nccl", "once more"),
+        ("port_taken", "once more"),
         ("setup", "never"),
         ("error", "as asked"),
     ],

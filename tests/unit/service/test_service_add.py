@@ -373,3 +373,13 @@ def test_a_job_without_gpu_is_welcome_where_there_is_none(make_harness: MakeHarn
     harness.add("a", gpus=0)
 
     assert harness.jobs.tally() == {State.RUNNING: 1}
+
+
+def test_slurm_s_variables_are_warned_of_for_jobs_on_several_gpus_alone(harness: Harness) -> None:
+    slurm = {"SLURM_NTASKS": "4", "SLURM_JOB_ID": "7", "PATH": "/bin"}
+
+    assert harness.add("a", env=slurm).notice is None
+    assert harness.add("a", gpus=2).notice is None
+    notice = harness.add("a", env=slurm, gpus=2).notice
+    assert notice is not None
+    assert notice.startswith("2 SLURM_* variables of this shell go along")

@@ -69,6 +69,7 @@ def run(args: Args) -> int:
     from stoker.engine.foreground_engine import ForegroundSettings
     from stoker.executors.command import resolve_shell
     from stoker.home import find_home
+    from stoker.submit_context import warn_of_slurm
 
     request = _request(args)
     warm: list[str] = []
@@ -78,6 +79,9 @@ def run(args: Args) -> int:
         warm = read_modules(args.warm)
     nvml, slots = find_slots(args.gpus, args.jobs_per_gpu)
     check_gpu_mem(request, nvml, slots)
+    warning = warn_of_slurm(os.environ, max((len(slot.gpus) for slot in slots), default=0))
+    if warning is not None:
+        sys.stderr.write(f"stoker: {warning}\n")
     shell = resolve_shell(args.shell)
     output = Output(args, source)
     record = _open_record(args)

@@ -27,6 +27,7 @@ const CLASSES = {
   gpu_fault: 'GPU fault',
   neighbour: 'this job or one beside it',
   nccl: 'GPU communication (NCCL)',
+  port_taken: 'port in use',
   disk_full: 'disk full',
   setup: 'missing file or module',
   diverged: 'diverged',
