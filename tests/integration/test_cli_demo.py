@@ -25,7 +25,10 @@ def test_the_demo_succeeds_with_its_one_planned_failure(stoker: Stoker) -> None:
     assert ended.err.count("exit 1") == 1
     assert "All as it should be: run 6 fails on purpose" in ended.out
     command, argument = ended.out.splitlines()[-1].removeprefix("Next: ").split()[:2]
-    assert (Path(shutil.which(command) or stoker.work / command).name, argument) == ("stoker", "run")
+    assert (Path(shutil.which(command) or stoker.work / command).name, argument) == (
+        "stoker",
+        "run",
+    )
 
 
 def test_on_a_terminal_the_logs_that_the_demo_names_stay(

@@ -102,7 +102,7 @@ def read_definition(tree: Map, words: Sequence[str] = ()) -> Definition:
     )
     _check_space(tree, space)
     _check_template(tree, template, space, reader.notes, is_wandb=is_wandb)
-    metrics = read_metrics(tree)
+    metrics = read_metrics(tree, reader.notes)
     _check_search(tree, space, metrics)
     return Definition(
         name=_name(tree, template, is_wandb=is_wandb),
@@ -111,7 +111,7 @@ def read_definition(tree: Map, words: Sequence[str] = ()) -> Definition:
         dir=_dir(tree, space),
         resources=_resources(tree),
         metrics=metrics,
-        stop_rule=read_stop_rule(tree, metrics),
+        stop_rule=read_stop_rule(tree, metrics, reader.notes),
         warm=_warm(tree),
         notes=tuple(reader.notes),
         wandb_groups=tuple(reader.groups) if is_wandb else None,
@@ -138,7 +138,11 @@ def _check_search(tree: Map, space: Space, metrics: Sequence[Metric]) -> None:
         return
     method = tree.get("method")
     if not metrics:
-        tree.fail("method", f"{method} needs a metric: metric: {{name: val_acc, goal: maximize}}")
+        tree.fail(
+            "method",
+            f"{method} needs a metric: metric: {{name: val_acc, goal: maximize}}"
+            " (or --maximize val_acc)",
+        )
     if space.samples is None:
         tree.fail("method", f"{method} needs a number of runs: samples: 50 (or -n 50)")
     if space.repeats is not None:

@@ -14,7 +14,8 @@ from stoker.sweeps.parameters import plain
 from stoker.sweeps.tree import Map, Seq, did_you_mean
 
 IMPUTE = ("worst", "best", "latest")
-_METRIC = ("name", "goal", "target", "regex", "impute")
+_WHILE_RUNNING = "impute_while_running"  # of W&B: tpe keeps a distance to all runs that go on
+_METRIC = ("name", "goal", "target", "regex", "impute", _WHILE_RUNNING)
 _RULES = {
     HYPERBAND: ("min_iter", "max_iter", "s", "eta", "strict", "grace"),
     ASHA: ("min_iter", "max_iter", "eta", "grace"),
@@ -48,15 +49,15 @@ class Metric(msgspec.Struct, frozen=True, kw_only=True):
         return value >= self.target if self.is_maximized else value <= self.target
 
 
-def read_metrics(tree: Map) -> tuple[Metric, ...]:
-    """Parse `metric:`, a name, a mapping, or a list of mappings: several objectives."""
+def read_metrics(tree: Map, notes: list[str]) -> tuple[Metric, ...]:
+    """Parse `metric:`, a name, a mapping, or a list of mappings: several objectives. May add to `notes`."""
     given = tree.get("metric")
     if given is None:
         return ()
     items = list(given) if isinstance(given, Seq) else [given]
     if not items:
         tree.fail("metric", "metric is an empty list: {name: val_acc, goal: maximize}")
-    found = tuple(_read_metric(tree, item) for item in items)
+    found = tuple(_read_metric(tree, item, notes) for item in items)
     names = [metric.name for metric in found]
     for name in names:
         if names.count(name) > 1:
@@ -67,12 +68,14 @@ def read_metrics(tree: Map) -> tuple[Metric, ...]:
     return found
 
 
-def _read_metric(tree: Map, given: Any) -> Metric:
+def _read_metric(tree: Map, given: Any, notes: list[str]) -> Metric:
     if isinstance(given, str):
         return Metric(name=given)
     if not isinstance(given, Map):
         tree.fail("metric", "metric must be a mapping: {name: val_acc, goal: maximize}")
     given.check_keys(_METRIC, "unknown key of metric")
+    if _WHILE_RUNNING in given:
+        notes.append(f"metric.{_WHILE_RUNNING}: has no effect here")
     name, goal, regex = given.get("name"), given.get("goal", "minimize"), given.get("regex")
     target, impute = given.get("target"), given.get("impute")
     if not isinstance(name, str):
@@ -91,8 +94,8 @@ def _read_metric(tree: Map, given: Any) -> Metric:
     return Metric(name=name, goal=goal, regex=regex, target=target, impute=impute)
 
 
-def read_stop_rule(tree: Map, metrics: tuple[Metric, ...]) -> StopRule | None:
-    """Parse `early_terminate:`."""
+def read_stop_rule(tree: Map, metrics: tuple[Metric, ...], notes: list[str]) -> StopRule | None:
+    """Parse `early_terminate:`. May add to `notes`."""
     given = tree.get("early_terminate")
     if given is None:
         return None
@@ -115,7 +118,7 @@ def read_stop_rule(tree: Map, metrics: tuple[Metric, ...]) -> StopRule | None:
         )
     given.check_keys(("type", *_RULES[kind]), f"unknown key of {kind}")
     if given.get("strict") not in (None, False):
-        given.fail("strict", "strict: true is not supported: leave it out")
+        notes.append("early_terminate.strict: has no effect here")
     rule = _make_rule(kind, given)
     if kind == HYPERBAND and not bands_of(rule):
         given.fail("max_iter", f"max_iter {rule.max_iter} leaves no iteration: increase it")
