@@ -160,7 +160,7 @@ def _metrics(
                 found.update(entry)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
         record.problem = f"metrics: {_reason(error)}"
-    return {name: _number(value) for name, value in found.items() if name not in _BOOKKEEPING}
+    return {name: to_number(value) for name, value in found.items() if name not in _BOOKKEEPING}
 
 
 def _read(folder: str, name: str) -> bytes | None:
@@ -225,7 +225,8 @@ def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
     return found
 
 
-def _number(value: Any) -> Any:
+def to_number(value: Any) -> Any:
+    """Return a reported value; the texts nan, inf and -inf are numbers."""
     return float(value) if isinstance(value, str) and value in _INFINITE else value
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import math
 import statistics
-from collections.abc import Collection, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Iterator, Sequence
+from itertools import islice
+from typing import Any, NamedTuple
 
 from stoker.errors import NotFoundError
-from stoker.sweep_results.collect import read_steps
+from stoker.sweep_results.collect import read_steps, to_number
 from stoker.sweep_results.run_record import RunRecord
 from stoker.sweep_results.table import check_names, varied_params
 from stoker.sweeps.cell import to_text
@@ -79,11 +80,56 @@ def _nothing_reported(x: str, y: str) -> NotFoundError:
 
 
 def read_curve(folder: str, x: str, y: str) -> tuple[list[float], list[float]]:
-    """Return the xs and ys that one run reported."""
+    """Return the xs and ys that one run reported; places without a number are left out."""
+    return _curve(read_steps(folder), x, y, _as_reported)
+
+
+def read_thin_curves(
+    folder: str, x: str, metrics: Sequence[str], most: int
+) -> Iterator[tuple[str, list[float], list[float]]]:
+    """Yield the name, xs and ys of each metric that one run reported, thinned out to be drawn.
+
+    Values that are NaN or infinite are kept. Times are seconds since the first report.
+    """
+    entries = read_steps(folder)
+    began = next((e["time"] for e in entries if isinstance(e.get("time"), (int, float))), 0.0)
+    for metric in metrics:
+        xs, ys = _curve(entries, x, metric, to_number)
+        if xs:
+            xs, ys = thin_out(xs, ys, most)
+            yield metric, [at - began for at in xs] if x == "time" else xs, ys
+
+
+def thin_out(xs: list[float], ys: list[float], most: int) -> tuple[list[float], list[float]]:
+    """Return about `most` points of a curve, so that its drawing shows every spike and gap.
+
+    Of each stretch, the lowest, the highest and the first value that is no finite number stay. The first and
+    the last point stay.
+    """
+    if len(xs) <= most:
+        return xs, ys
+    stretch = -(-2 * len(xs) // most)
+    kept = {0, len(xs) - 1}
+    for start in range(0, len(xs), stretch):
+        places = range(start, min(start + stretch, len(xs)))
+        finite = [place for place in places if math.isfinite(ys[place])]
+        if finite:
+            kept |= {min(finite, key=ys.__getitem__), max(finite, key=ys.__getitem__)}
+        kept |= set(islice((place for place in places if not math.isfinite(ys[place])), 1))
+    return [xs[place] for place in sorted(kept)], [ys[place] for place in sorted(kept)]
+
+
+def _as_reported(value: Any) -> Any:
+    return value
+
+
+def _curve(
+    entries: Sequence[dict[str, Any]], x: str, y: str, read: Callable[[Any], Any]
+) -> tuple[list[float], list[float]]:
     xs: list[float] = []
     ys: list[float] = []
-    for number, entry in enumerate(read_steps(folder)):
-        across, up = entry.get(x, number if x == "step" else None), entry.get(y)
+    for number, entry in enumerate(entries):
+        across, up = entry.get(x, number if x == "step" else None), read(entry.get(y))
         if isinstance(across, (int, float)) and isinstance(up, (int, float)):
             while xs and x == "step" and xs[-1] >= across:  # a retry repeats steps
                 del xs[-1], ys[-1]

@@ -47,9 +47,14 @@ class SweepQuery(ResultsQuery, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class CurveQuery(ResultsQuery, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Names a sweep and a metric of its runs."""
+    """Names a sweep and metrics of its runs; `jobs` are some of its runs.
 
-    metric: Name
+    The curves are over steps, or over the seconds since the first report of each run.
+    """
+
+    metric: Annotated[list[Name], msgspec.Meta(min_length=1, max_length=50)]
+    x: Literal["step", "time"] = "step"
+    jobs: Annotated[list[int], msgspec.Meta(max_length=300)] = []
 
 
 class SweepDraft(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -226,8 +231,12 @@ class SweepResults(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CurvePoints(msgspec.Struct, frozen=True, kw_only=True):
-    """What one run reported over time, thinned out if there are many points."""
+    """What one run reported of a metric, thinned out if there are many points.
+
+    A value that is NaN or infinite is null.
+    """
 
     job: int
+    metric: str
     xs: list[float]
-    ys: list[float]
+    ys: list[float | None]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import os
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -12,7 +13,7 @@ from stoker.client.client import Client
 from stoker.core.lifecycle import State
 from stoker.errors import NotFoundError
 from stoker.sweep_results.collect import SweepManifest, find_manifest, read_run
-from stoker.sweep_results.curves import read_curve
+from stoker.sweep_results.curves import read_thin_curves
 from stoker.sweep_results.formats import to_csv
 from stoker.sweep_results.run_record import RunRecord
 from stoker.sweep_results.table import make_table, metric_names, varied_params
@@ -25,11 +26,13 @@ _FACTS = ("job", "state", "attempt", "slots", "reason")
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
-    """The sweep; for curves also the metric."""
+    """The sweep; for curves also the metrics, what they are drawn over, and the jobs of the runs."""
 
     name: str
     cwd: str
-    metric: str = ""
+    metric: list[str] = []
+    x: Literal["step", "time"] = "step"
+    jobs: list[int] = []
 
 
 def collect_results(home: str, question: Question) -> SweepResults:
@@ -53,19 +56,16 @@ def collect_results(home: str, question: Question) -> SweepResults:
 
 
 def collect_curves(home: str, question: Question) -> list[CurvePoints]:
-    """Return the curves of a metric that the newest runs reported."""
-    found = []
-    for run in _runs(home, question)[-_MOST_CURVES:]:
-        xs, ys = read_curve(_dir(run), "step", question.metric)
-        if xs:
-            every = -(-len(xs) // _MOST_POINTS)
-            # The last point is the final value, so it stays.
-            places = sorted({*range(0, len(xs), every), len(xs) - 1})
-            points = [(xs[place], ys[place]) for place in places]
-            found.append(
-                CurvePoints(job=run.job, xs=[x for x, _y in points], ys=[y for _x, y in points])
-            )
-    return found
+    """Return the curves of metrics that these runs reported, or else the newest runs."""
+    runs, wanted = _runs(home, question), set(question.jobs)
+    shown = [run for run in runs if run.job in wanted] if wanted else runs
+    return [
+        CurvePoints(
+            job=run.job, metric=metric, xs=xs, ys=[y if math.isfinite(y) else None for y in ys]
+        )
+        for run in shown[-_MOST_CURVES:]
+        for metric, xs, ys in read_thin_curves(_dir(run), question.x, question.metric, _MOST_POINTS)
+    ]
 
 
 def export(home: str, question: Question) -> bytes:

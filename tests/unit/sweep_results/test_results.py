@@ -3,6 +3,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import statistics
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 import stoker
 from stoker.errors import NotFoundError, StokerError, UsageError
 from stoker.sweep_results.collect import collect
-from stoker.sweep_results.curves import read_curves, read_mean_curves
+from stoker.sweep_results.curves import read_curves, read_mean_curves, read_thin_curves
 from stoker.sweep_results.formats import to_csv, to_json, to_latex, to_markdown, to_text
 from stoker.sweep_results.results import Results
 from stoker.sweep_results.table import Stat, aggregate, make_table
@@ -204,6 +205,24 @@ def test_curves_are_read_step_by_step(sweep: Path) -> None:
     assert curves[0].ys == pytest.approx([0.01, 0.11, 0.21])
     with pytest.raises(NotFoundError, match="no run has reported loss over step"):
         read_curves(collect(str(sweep)), "step", "loss")
+
+
+def test_a_thin_curve_keeps_its_spikes_its_gaps_and_its_ends(tmp_path: Path) -> None:
+    values: list[Any] = [0.5] * 1000
+    values[0], values[333], values[601], values[777], values[999] = 0.4, 9.0, "nan", -3.0, 0.6
+    make_run(tmp_path, "a", {}, [{"step": at, "m": value} for at, value in enumerate(values)])
+    ((_metric, xs, ys),) = read_thin_curves(str(tmp_path / "a"), "step", ["m", "none"], 100)
+
+    assert len(xs) <= 110
+    points = dict(zip(xs, ys, strict=True))
+    assert [points[at] for at in (0, 333, 777, 999)] == [0.4, 9.0, -3.0, 0.6]
+    assert math.isnan(points[601])
+
+
+def test_a_curve_over_time_begins_at_zero(tmp_path: Path) -> None:
+    make_run(tmp_path, "a", {}, [{"time": 1000.0 + at, "m": at} for at in (0, 2, 5)])
+    ((_metric, xs, _ys),) = read_thin_curves(str(tmp_path / "a"), "time", ["m"], 100)
+    assert xs == [0, 2, 5]
 
 
 def test_curves_of_means_count_what_all_runs_of_a_group_reported(sweep: Path) -> None:
