@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from playwright.sync_api import expect
 
 if TYPE_CHECKING:
-    from playwright.sync_api import WebSocket
+    from playwright.sync_api import WebSocket, WebSocketRoute
 
     from web.conftest import Site
 
@@ -20,16 +20,33 @@ def test_the_link_signs_in_and_the_token_leaves_the_address(site: Site) -> None:
     assert site.token not in "".join(site.requests)
 
 
-def test_without_the_token_the_page_says_where_to_get_it_and_accepts_it(site: Site) -> None:
+def test_without_the_token_the_page_says_where_to_get_it_and_accepts_the_link(site: Site) -> None:
     page = site.blank_tab()
     page.goto(site.url)
     expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
     page.get_by_label("Link or token").fill("http://127.0.0.1:1/#token=wrong")
     page.get_by_role("button", name="Open", exact=True).click()
     expect(page.locator(".link.unproven")).to_be_visible()
-    page.get_by_label("Link or token").fill(site.link)
-    page.get_by_label("Link or token").press("Enter")
+    expect(page.get_by_role("alert")).to_contain_text("This daemon has another token")
+    page.evaluate("link => { location.href = link; }", site.link)
     expect(page.get_by_role("heading", name="GPUs")).to_be_visible()
+    assert "token" not in page.url
+
+
+def test_notices_and_the_time_that_is_left_are_shown(site: Site) -> None:
+    def answer(text: str | bytes) -> str | bytes:
+        told = str(text).replace('"notices":[]', '"notices":["GPU 3 is gone"]')
+        return told.replace('"eta_s":null', '"eta_s":1080')
+
+    def relay(tab: WebSocketRoute) -> None:
+        daemon = tab.connect_to_server()
+        daemon.on_message(lambda text: tab.send(answer(text)))
+
+    page = site.blank_tab()
+    page.route_web_socket("**/v1/live", relay)
+    page.goto(site.link)
+    expect(page.locator(".notice")).to_have_text("GPU 3 is gone")
+    expect(page.locator(".counts")).to_contain_text("~18m left")
 
 
 def test_a_new_token_ends_the_old_links(own_site: Site) -> None:

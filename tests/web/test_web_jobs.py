@@ -58,6 +58,7 @@ def test_selected_jobs_are_killed_retried_and_removed(site: Site) -> None:
         expect(row(page, job).locator(".state")).to_have_text("running")
     choose(page, *jobs)
     page.get_by_role("button", name="Kill", exact=True).click()
+    expect(page.get_by_role("dialog").get_by_role("button", name="Cancel")).to_be_focused()
     page.get_by_role("dialog").get_by_role("button", name="Kill", exact=True).click()
     for job in jobs:
         expect(row(page, job).locator(".state")).to_have_text("killed")

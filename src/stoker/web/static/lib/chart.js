@@ -111,7 +111,7 @@ function drawAxes(pen, {x, y}, edge, format, formatX) {
     context.stroke();
     write(pen, format(tick), edge.left - 6, place, '--soft', 'right');
   }
-  for (const tick of x.ticks) write(pen, formatX(tick), x.place(tick), pen.height - 8, '--soft', 'center');
+  for (const tick of x.ticks) writeInside(pen, formatX(tick), x.place(tick), pen.height - 8);
 }
 
 /**
@@ -215,6 +215,18 @@ export function write(pen, text, x, y, colour, align) {
   pen.context.textAlign = align;
   pen.context.textBaseline = 'middle';
   pen.context.fillText(text, x, y);
+}
+
+/**
+ * Write a word centred at a place, or as near to it as the chart allows.
+ * @param {Pen} pen
+ * @param {string} text
+ * @param {number} x
+ * @param {number} y
+ */
+export function writeInside(pen, text, x, y) {
+  const half = pen.context.measureText(text).width / 2;
+  write(pen, text, Math.max(half, Math.min(pen.width - half - 1, x)), y, '--soft', 'center');
 }
 
 /**

@@ -47,6 +47,8 @@ export class RefusedError extends Error {
  * other side does not know the token, so nothing was sent to it).
  */
 export const state = signal(/** @type {'connecting' | 'open' | 'refused' | 'unproven'} */ ('connecting'));
+/** Whether the token that the user has entered last is wrong. */
+export const isEntryWrong = signal(false);
 /** Facts about the daemon. */
 export const daemon = signal(/** @type {{version: string, host: string, home: string} | null} */ (null));
 
@@ -67,6 +69,7 @@ const watched = new Map();
 /** @type {Map<number, Thread>} */
 const threads = new Map();
 let lastNumber = 0;
+let isEntered = false;
 let pauseMs = SHORTEST_PAUSE_MS;
 /** @type {ReturnType<typeof setTimeout> | undefined} */
 let timer;
@@ -97,6 +100,8 @@ function takeToken() {
  */
 export function useToken(text) {
   localStorage.setItem(KEY, text.trim().replace(/^.*#token=/, ''));
+  isEntered = true;
+  isEntryWrong.value = false;
   pauseMs = SHORTEST_PAUSE_MS;
   connect();
 }
@@ -342,6 +347,7 @@ function prove(opened, handshake, data) {
   const answer = handshake.answer(typeof data === 'string' ? read(data) : null);
   if (!answer) {
     state.value = 'unproven';
+    isEntryWrong.value = isEntered;
     pauseMs = LONGEST_PAUSE_MS;
     opened.close();
     return;
@@ -378,6 +384,7 @@ function welcome(message) {
   handover = session.reveal('handover', message.handover);
   if (message.token) localStorage.setItem(KEY, session.reveal('token', message.token));
   pauseMs = SHORTEST_PAUSE_MS;
+  isEntered = false;
   daemon.value = message;
   state.value = 'open';
   settle(session);

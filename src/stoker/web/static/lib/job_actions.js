@@ -67,7 +67,7 @@ export function confirmed(question, yes) {
       'dialog',
       {class: 'card', 'aria-labelledby': 'question', oncancel: answer(false)},
       h('p', {id: 'question'}, question),
-      h('div', {class: 'row'}, h('button', {class: 'danger', onclick: answer(true)}, yes), h('button', {onclick: answer(false)}, 'Cancel')),
+      h('div', {class: 'row'}, h('button', {autofocus: true, onclick: answer(false)}, 'Cancel'), h('button', {class: 'danger', onclick: answer(true)}, yes)),
     );
     document.body.append(dialog);
     dialog.showModal();

@@ -3,7 +3,7 @@
 import {h} from '/lib/dom.js';
 import {count} from '/logic/format.js';
 
-const ORDER = ['done', 'pruned', 'running', 'starting', 'paused', 'failed', 'lost', 'killed', 'skipped', 'waiting', 'held', 'blocked', 'delayed'];
+const ORDER = ['done', 'pruned', 'running', 'starting', 'paused', 'suspended', 'failed', 'lost', 'killed', 'skipped', 'waiting', 'held', 'blocked', 'delayed', 'preempted'];
 
 /**
  * @param {Record<string, number>} counts by state

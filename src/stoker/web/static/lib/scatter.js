@@ -2,7 +2,7 @@
 
 import {h} from '/lib/dom.js';
 import {canvas} from '/lib/canvas.js';
-import {write} from '/lib/chart.js';
+import {write, writeInside} from '/lib/chart.js';
 import {go} from '/lib/router.js';
 import {signal} from '/lib/signal.js';
 import {cell} from '/logic/format.js';
@@ -155,7 +155,7 @@ function drawFrame(pen, across, up, toX, toY) {
     context.stroke();
     write(pen, tick.label.slice(0, 9), EDGE.left - LABELS_PX, place, '--soft', 'right');
   }
-  for (const tick of across?.ticks ?? []) write(pen, tick.label.slice(0, 12), toX(tick.place), HEIGHT - EDGE.bottom + LABELS_PX + 3, '--soft', 'center');
+  for (const tick of across?.ticks ?? []) writeInside(pen, tick.label.slice(0, 12), toX(tick.place), HEIGHT - EDGE.bottom + LABELS_PX + 3);
   write(pen, across ? `${across.name}${across.isLog ? ' (log)' : ''}` : '', pen.width / 2, HEIGHT - 8, '--ink', 'center');
 }
 

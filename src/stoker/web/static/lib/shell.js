@@ -8,7 +8,7 @@ import {nextTheme, theme} from '/lib/theme.js';
 import {attempt, toastBox} from '/lib/toast.js';
 import {signal} from '/lib/signal.js';
 import {HOME, PAGES} from '/pages/index.js';
-import {count} from '/logic/format.js';
+import {about, count} from '/logic/format.js';
 
 /**
  * The frame, with a page in it.
@@ -70,6 +70,7 @@ function counts(status) {
     h('a', {href: link('/jobs', {states: ['running', 'starting']})}, `${count(sum('running', 'starting'))} running`),
     h('a', {href: link('/jobs', {states: ['waiting']})}, `${count(sum('waiting'))} waiting`),
     h('a', {href: link('/jobs', {states: ['failed', 'lost']})}, `${count(sum('failed', 'lost'))} failed`),
+    status.eta_s > 0 && h('span', {class: 'eta', title: 'Estimated time until all jobs have ended'}, `~${about(status.eta_s)} left`),
   ];
 }
 
@@ -91,6 +92,7 @@ function notices(status) {
   return [
     status.queue_paused !== null && h('p', {class: 'notice warn'}, `The queue is paused: ${status.queue_paused}. Running jobs continue.`),
     status.no_project_paused !== null && paused('Jobs without a project are', status.no_project_paused, {}),
+    status.notices.map((/** @type {string} */ each) => h('p', {class: 'notice warn'}, each)),
     Object.entries(status.projects_paused).map(([project, why]) => paused(`Project ${project} is`, String(why), {project})),
   ];
 }

@@ -18,6 +18,15 @@ export function duration(seconds) {
 }
 
 /**
+ * An estimated length of time, without false precision: `2h 05m`, `18m`, `20s`.
+ * @param {number} seconds
+ */
+export function about(seconds) {
+  if (seconds >= 3600) return duration(seconds);
+  return seconds >= 60 ? `${Math.round(seconds / 60)}m` : `${Math.max(1, Math.round(seconds))}s`;
+}
+
+/**
  * A time relative to another: `3m 10s ago`, `in 2h 00m`.
  * @param {number} at seconds of the Unix epoch
  * @param {number} now

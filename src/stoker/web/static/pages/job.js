@@ -109,8 +109,8 @@ function log(id, job) {
     last.value > 1 &&
     h(
       'label',
-      {class: 'field'},
-      h('span', null, 'Attempt'),
+      {class: 'attempt'},
+      h('span', null, 'Attempt '),
       h(
         'select',
         {onchange: (/** @type {Event} */ event) => (chosen.value = Number(/** @type {HTMLSelectElement} */ (event.target).value))},

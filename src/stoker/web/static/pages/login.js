@@ -1,7 +1,7 @@
 /** Sign-in page, for a browser without a valid token. */
 
 import {h} from '/lib/dom.js';
-import {state, useToken} from '/lib/connection.js';
+import {isEntryWrong, state, useToken} from '/lib/connection.js';
 
 /** A field for the token, with instructions. */
 export function login() {
@@ -20,7 +20,8 @@ export function login() {
     h('pre', null, 'stoker web'),
     h('p', null, 'and open the link that it prints, or paste the link here.'),
     h('label', {for: 'token'}, 'Link or token'),
-    h('input', {id: 'token', type: 'password', autocomplete: 'off', ref: (/** @type {HTMLInputElement} */ it) => (field = it)}),
+    h('p', {id: 'token-error', class: 'error', role: 'alert'}, () => isEntryWrong.value && 'This daemon has another token. Copy the whole link that stoker web prints now.'),
+    h('input', {id: 'token', type: 'password', autocomplete: 'off', 'aria-describedby': 'token-error', 'aria-invalid': () => (isEntryWrong.value ? 'true' : null), ref: (/** @type {HTMLInputElement} */ it) => (field = it)}),
     h('button', {class: 'primary', type: 'submit'}, 'Open'),
   );
 }
