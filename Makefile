@@ -55,7 +55,7 @@ stacks: $(VENV)/.dev
 
 # The documentation site, in docs/_build/html: every warning, and every link that leads nowhere, is an error.
 docs: $(VENV)/.docs
-	MERMAID=$(NODE)/node_modules/mermaid/dist $(BIN)/sphinx-build -q -W --keep-going -E -b html docs docs/_build/html
+	MERMAID=$(abspath $(NODE)/node_modules/mermaid/dist) $(BIN)/sphinx-build -q -W --keep-going -E -b html docs docs/_build/html
 	@echo docs/_build/html/index.html
 
 man: $(VENV)/.dev

@@ -39,16 +39,15 @@ default_role = "code"
 
 html_theme = "furo"
 html_title = f"Stoker {version}"
-html_static_path: list[str] = []
 templates_path: list[str] = []
 copybutton_prompt_text = r"\$ "
 copybutton_prompt_is_regexp = True
 
 # Mermaid draws the diagrams in the browser. `make docs` takes it from npm: the site needs no other host.
 _MERMAID = Path(os.environ.get("MERMAID", ""))
-if (_MERMAID / "mermaid.esm.min.mjs").is_file():
-    html_static_path = ["_build/mermaid"]
-    mermaid_use_local = "mermaid.esm.min.mjs"
+_HAS_MERMAID = (_MERMAID / "mermaid.esm.min.mjs").is_file()
+if _HAS_MERMAID:
+    mermaid_use_local = "mermaid/mermaid.esm.min.mjs"
 
 # Files of the repository that are pages of the site too.
 _PAGES_OF_REPOSITORY = {
@@ -72,11 +71,11 @@ def _write_generated(_app: Any) -> None:
     (DOCS / "reference" / "http.md").write_text(http_api.page())
 
 
-def _copy_mermaid(_app: Any, _config: Any) -> None:
-    """Copy Mermaid's modules to the site."""
-    if not html_static_path:
+def _copy_mermaid(app: Any, error: Exception | None) -> None:
+    """Copy Mermaid's modules to the site that has been built."""
+    if error is not None or not _HAS_MERMAID:
         return
-    target = DOCS / "_build" / "mermaid"
+    target = Path(app.outdir) / "_static" / "mermaid"
     chunks = Path("chunks", "mermaid.esm.min")
     no_maps = shutil.ignore_patterns("*.map")
     shutil.copytree(_MERMAID / chunks, target / chunks, ignore=no_maps, dirs_exist_ok=True)
@@ -114,6 +113,6 @@ def setup(app: Any) -> None:
     """Connect the steps above."""
     app.connect("autodoc-process-docstring", _mark_code)
     app.connect("builder-inited", _write_generated)
-    app.connect("config-inited", _copy_mermaid)
+    app.connect("build-finished", _copy_mermaid)
     app.connect("source-read", _lead_links_to_pages)
     app.connect("include-read", _lead_included_links)
