@@ -135,7 +135,7 @@ def test_a_shell_has_a_terminal_a_gpu_and_an_exit_code(queue: Queue) -> None:
         shell.resize(41, 123)
         shell.type("until test \"$(stty size)\" = '41 123'; do :; done; echo resi''zed\n")
         shell.read_until("resized")
-        shell.type("echo wai''ting; cat\n")
+        shell.type("sh -c \"echo wai''ting; exec cat\"\n")
         shell.read_until("waiting")
         shell.type("\x03")  # it ends cat, not the session
         shell.read_until("$ ", after="^C")  # the shell discards what is typed before
