@@ -28,6 +28,7 @@ nitpick_ignore_regex = [("py:.*", ".*")]  # types of other libraries have no pag
 myst_heading_anchors = 4
 myst_fence_as_directive = ["mermaid"]
 mermaid_height = "auto"
+mermaid_fullscreen_button = "enlarge"
 myst_links_external_new_tab = False
 suppress_warnings = ["misc.highlighting_failure"]  # sessions with `…` in them
 
