@@ -13,7 +13,8 @@ from stoker.errors import StokerError, UsageError
 
 SUMMARY = """\
 See Stoker at work: real processes that overlap on fake GPUs, one of which fails on purpose.
-Takes some 10 seconds and leaves only the logs that it names, if any. With --web the web page shows them, until you stop it."""
+Takes some 10 seconds and leaves only the logs that it names, if any.
+With --web the web page shows them, until you stop it."""
 EXAMPLES = """\
   stoker demo              16 runs on 4 fake GPUs
   stoker demo --gpus 2     on 2: twice as long
