@@ -11,7 +11,7 @@ import contextlib
 import os
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
@@ -26,7 +26,13 @@ from stoker.bridge.node_gpu_monitor import NodeGpuMonitor
 from stoker.bridge.protocol_proxy import ProtocolProxy
 from stoker.cluster.node_environment import own_environment
 from stoker.cluster.ray_supervisor_control import ray_supervisor_pid
-from stoker.cluster.settings import leaving_path, load_node, load_settings
+from stoker.cluster.settings import (
+    ClusterNode,
+    ClusterSettings,
+    leaving_path,
+    load_node,
+    load_settings,
+)
 from stoker.core.slot import Slot
 from stoker.engine.poll_driver import boot_clock_s
 from stoker.errors import StokerError
@@ -63,6 +69,26 @@ CACHE_METHODS: dict[type[CacheRequest[Any]], Callable[..., Any]] = {
     messages.FetchCheckpoints: NodeCheckpoints.fetch,
     messages.DeleteCheckpoints: NodeCheckpoints.delete,
 }
+
+
+def _introduce(
+    node: ClusterNode, settings: ClusterSettings | None, slots: Iterable[Slot], nvml: Nvml | None
+) -> Introduction:
+    """Describe this node to the head."""
+    return Introduction(
+        id=node.id,
+        name=node.name,
+        version=__version__,
+        address="" if settings is None else settings.own_address,
+        labels={} if settings is None else settings.labels,
+        slots=tuple(NodeSlot(slot.gpus, slot.keys) for slot in slots),
+        gpus={
+            gpu.uuid: NodeGpu(gpu.name, gpu.mem_total_bytes)
+            for gpu in (() if nvml is None else nvml.gpus())
+        },
+        cpus=count_cpus(),
+        mem_bytes=read_memory().total_bytes or None,
+    )
 
 
 class Agent:
@@ -110,20 +136,7 @@ class Agent:
         self._node_gpu_monitor = NodeGpuMonitor(
             self._nvml, self._slots, cookie, list, mind_others=gpus is None
         )
-        self._introduction = Introduction(
-            id=node.id,
-            name=node.name,
-            version=__version__,
-            address="" if settings is None else settings.own_address,
-            labels={} if settings is None else settings.labels,
-            slots=tuple(NodeSlot(slot.gpus, slot.keys) for slot in self._slots),
-            gpus={
-                gpu.uuid: NodeGpu(gpu.name, gpu.mem_total_bytes)
-                for gpu in (() if self._nvml is None else self._nvml.gpus())
-            },
-            cpus=count_cpus(),
-            mem_bytes=read_memory().total_bytes or None,
-        )
+        self._introduction = _introduce(node, settings, self._slots, self._nvml)
 
     async def call(self, data: bytes) -> bytes:
         """Serve an encoded request. The bridge calls this method through Ray."""

@@ -20,6 +20,7 @@ from stoker.cli.verbs.sweep import note_warm
 from stoker.errors import UsageError
 
 if TYPE_CHECKING:
+    from stoker.core.job import Request
     from stoker.store.foreground_runs import ForegroundRun as Record
     from stoker.sweeps.plan import Run, Sweep
     from stoker.wire import Submission
@@ -32,21 +33,13 @@ def run_here(args: Args, sweep: Sweep, common: Submission) -> int:
 
     supervisor = start_supervisor()
     from stoker.cli.run_output import Output
-    from stoker.core.job import Request
     from stoker.engine.command_reader import Source
     from stoker.engine.foreground_engine import ForegroundSettings
     from stoker.executors.command import resolve_shell
     from stoker.sweep_results.collect import write_manifest
 
     nvml, slots = find_slots(args.slots, args.jobs_per_gpu)
-    request = Request(
-        timeout_s=common.timeout_s,
-        retries=common.retries,
-        share=None if common.share == "never" else common.share,
-        gpu_mem=common.gpu_mem_bytes,
-        cpus=common.cpus,
-        mem_bytes=common.mem_bytes,
-    )
+    request = _request(common)
     check_gpu_mem(request, nvml, slots)
     capacity = check_host(request)
     write_manifest(sweep)
@@ -78,6 +71,20 @@ def run_here(args: Args, sweep: Sweep, common: Submission) -> int:
             capacity=capacity,
         )
         return output.run(record, settings, supervisor, nvml)
+
+
+def _request(common: Submission) -> Request:
+    """Return what each run asks for."""
+    from stoker.core.job import Request
+
+    return Request(
+        timeout_s=common.timeout_s,
+        retries=common.retries,
+        share=None if common.share == "never" else common.share,
+        gpu_mem=common.gpu_mem_bytes,
+        cpus=common.cpus,
+        mem_bytes=common.mem_bytes,
+    )
 
 
 def _check(args: Args, common: Submission) -> None:

@@ -263,19 +263,24 @@ def assemble(
         searches=Searches(sources.home, sources.database, publisher.on_notice, queue.events.touch),
         stopping=asyncio.get_running_loop().create_future(),
     )
-    suspensions = engine.suspensions
+    _follow_ends(context)
+    _follow_config(context)
+    _follow_turns(context)
+    return context
+
+
+def _follow_ends(context: QueueContext) -> None:
+    """Tell the parts of the queue that need it how each attempt ends."""
+    suspensions = context.engine.suspensions
     assert suspensions is not None
     suspensions.poke = context.driver.poke
-    publisher.followers += [
+    context.publisher.followers += [
         suspensions.on_end,
         context.failure_limit.on_end,
         context.eta.on_end,
         context.ranks.on_end,
         context.hooks.on_end,
     ]
-    _follow_config(context)
-    _follow_turns(context)
-    return context
 
 
 def _follow_turns(context: QueueContext) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 import errno
 import os
 import select
@@ -27,6 +26,7 @@ from stoker.supervisor.journal import (
 )
 from stoker.supervisor.leases import Leases
 from stoker.supervisor.leftovers import LEFTOVER_GRACE_S
+from stoker.supervisor.phase import Phase
 from stoker.supervisor.process_tree import TICKS_PER_S
 from stoker.supervisor.protocol import ProtocolServer
 from stoker.supervisor.reaper import Reaper
@@ -46,14 +46,6 @@ if TYPE_CHECKING:
 
 _START_REPORT_DELAY_S = 0.02
 _TOUCH_PERIOD_S = 3600.0
-
-
-class Phase(enum.Enum):
-    """Whether more attempts may come."""
-
-    SERVING = enum.auto()
-    FINISHING = enum.auto()  # the client waits until nothing is left
-    STOPPING = enum.auto()  # the process ends
 
 
 class Supervisor(Reaper):

@@ -19,11 +19,11 @@ import stoker
 from stoker import failpoints
 from stoker.supervisor import messages, process_tree, reports, unix_sockets
 from stoker.supervisor.attempt_records import RememberingSupervisor
-from stoker.supervisor.base import Phase
 from stoker.supervisor.journal import Ending, Loss, Record, Refusal
 from stoker.supervisor.launcher import start_lease_watchdog
 from stoker.supervisor.lease_file import NODE_REASONS, LeaseFile
 from stoker.supervisor.leftovers import LEFTOVER_GRACE_S
+from stoker.supervisor.phase import Phase
 from stoker.supervisor.scheduling_latency import request_short_slices
 from stoker.supervisor.shell_watchdog import ShellWatchdog
 from stoker.supervisor.signals import ignore_signals

@@ -15,10 +15,11 @@ import sys
 from typing import Any, ClassVar
 
 from stoker.supervisor import process_tree, reports
-from stoker.supervisor.base import Phase, Supervisor
+from stoker.supervisor.base import Supervisor
 from stoker.supervisor.claimed_ahead import SharedAheadQueue, Tickets, WaitingOrder
 from stoker.supervisor.cleanup import fork_supervisor
 from stoker.supervisor.messages import PROTOCOL, OpenJournal, StartAhead
+from stoker.supervisor.phase import Phase
 from stoker.supervisor.scheduling_latency import request_short_slices
 from stoker.supervisor.signals import ignore_signals
 from stoker.supervisor.slot_queues import SlotQueue
