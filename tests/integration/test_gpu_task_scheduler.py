@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import stat
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -430,6 +431,7 @@ def test_two_schedulers_in_one_process_with_no_log_file_and_no_output_kept(stoke
     assert ended.err.count("gpu0 finishes task") == 2
     assert [os.listdir(stoker.work / "results" / name) for name in results(stoker)] == [[], []]
     assert not (stoker.work / "scheduler.log").exists()
+    assert stat.S_ISCHR(os.stat(os.devnull).st_mode)  # root could have removed it as an old log
 
 
 def test_a_task_that_changes_its_folder_finds_its_results_folder(stoker: Stoker) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 from collections import OrderedDict
@@ -14,6 +13,7 @@ from stoker.checkpoints import checkpoint_path
 from stoker.core.job import Attempt, Options
 from stoker.core.sharing.parameters import CommandFacts
 from stoker.engine.attempt_starts import LaunchSpec
+from stoker.engine.command_log import remove_log
 from stoker.engine.framework_settings import limit_threads, share_gpu
 from stoker.engine.queue import QueueEntry
 from stoker.engine.run_folder import LOG, enter_run_folder, make_run_folder, run_variables
@@ -115,8 +115,7 @@ class LaunchSpecs:
         self._make_folder(folder)
         if attempt.number == 1 and facts.log is not None and b"{index}" in facts.log:
             # Indices begin at 0 in every queue: an existing file belongs to another queue.
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(log)
+            remove_log(log)
         return log
 
     def _transfer(
