@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from stoker.cli.main import VERBS
+from stoker import __version__
+from stoker.cli.main import ALIASES, VERBS
 
 HOW_TO = Path(__file__).parents[2] / "docs" / "how-to"
 
@@ -38,3 +39,36 @@ def test_an_unknown_verb_is_answered_with_the_nearest() -> None:
 
     assert ended.returncode == 2
     assert ended.stderr == "stoker: no such verb 'ad': did you mean 'add'?\n"
+
+
+@pytest.mark.parametrize(
+    ("word", "hint"),
+    [
+        ("delte", "did you mean 'delete'?"),
+        ("retyr", "did you mean 'retry'?"),
+        ("Kill", "did you mean 'kill'?"),
+        ("erase", "stoker --help lists the verbs"),
+        ("stop", "stoker kill ends jobs, stoker pause stops them"),
+        ("restart", "stoker retry runs jobs again"),
+    ],
+)
+def test_a_suggestion_never_names_a_verb_that_does_something_else(word: str, hint: str) -> None:
+    ended = stoker(word, "12")
+
+    assert ended.returncode == 2
+    assert ended.stderr.startswith(f"stoker: no such verb '{word}': {hint}")
+    assert ended.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("alias", ALIASES)
+def test_a_word_of_another_tool_is_taken_as_its_verb(alias: str) -> None:
+    ended = stoker(alias, "-h")
+
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ended.stdout.startswith(f"usage: stoker {ALIASES[alias][0]} ")
+    assert stoker("help", alias).stdout == ended.stdout or alias == "queue"
+
+
+@pytest.mark.parametrize("word", ["--version", "-V", "-v", "version"])
+def test_the_version_is_printed(word: str) -> None:
+    assert stoker(word).stdout == f"stoker {__version__}\n"

@@ -49,13 +49,37 @@ VERBS = {
     "completion": "print what lets bash, zsh or fish complete stoker's words",
     "help": "explain a verb or a topic, with examples",
 }
+# Words that users of other tools type.
+ALIASES = {
+    "ps": ("ls",),
+    "list": ("ls",),
+    "queue": ("ls",),
+    "top": ("ls", "--watch"),
+    "cancel": ("kill",),
+    "delete": ("rm",),
+    "remove": ("rm",),
+    "submit": ("add",),
+    "enqueue": ("add",),
+    "logs": ("log",),
+    "tail": ("log", "-f"),
+    "info": ("show",),
+}
+# Words that could mean several verbs, one of which may end work: they get an explanation, never a guess.
+_AMBIGUOUS = {
+    "stop": "stoker kill ends jobs, stoker pause stops them, stoker daemon stop ends the daemon",
+    "restart": "stoker retry runs jobs again, stoker daemon restart restarts the daemon",
+    "clear": "stoker rm --all forgets the jobs that have ended",
+    "clean": "stoker rm --all forgets the jobs that have ended",
+    "exec": "stoker add CMD queues a command, stoker run -- CMD runs it now",
+}
+_VERSION = ("--version", "-V", "-v", "version")
 _HIDDEN = ("complete",)  # for the shells' completion scripts
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run one verb; the exit code is 0 for success, 1 for failure, 2 for wrong usage."""
     words = sys.argv[1:] if argv is None else argv
-    if words[:1] == ["--version"]:
+    if words and words[0] in _VERSION:
         from stoker import __version__
 
         sys.stdout.write(f"stoker {__version__}\n")
@@ -136,12 +160,11 @@ def run_verb(verb: str, words: list[str]) -> int:
     from stoker.cli.arguments import parse_quickly
     from stoker.errors import UsageError
 
+    if verb in ALIASES:
+        verb, *more = ALIASES[verb]
+        words = [*more, *words]
     if verb not in VERBS and verb not in _HIDDEN:
-        import difflib
-
-        near = difflib.get_close_matches(verb, VERBS, n=1)
-        hint = f"did you mean '{near[0]}'?" if near else f"there are: {', '.join(VERBS)}"
-        raise UsageError(f"no such verb '{verb}': {hint}")
+        raise UsageError(f"no such verb '{verb}': {_suggest(verb)}")
     if verb == "run" and "--pty" in words:
         from stoker.cli.verbs.run_pty import is_asked_for
 
@@ -155,6 +178,17 @@ def run_verb(verb: str, words: list[str]) -> int:
     code = module.run(args)
     assert isinstance(code, int)
     return code
+
+
+def _suggest(word: str) -> str:
+    """Suggest a verb for a word that is none; the verb's own first letter has to be right."""
+    import difflib
+
+    if word in _AMBIGUOUS:
+        return _AMBIGUOUS[word]
+    known = [name for name in (*VERBS, *ALIASES) if name[0] == word[:1].lower()]
+    near = difflib.get_close_matches(word.lower(), known, n=1, cutoff=0.7)
+    return f"did you mean '{near[0]}'?" if near else "stoker --help lists the verbs"
 
 
 def _repair_standard_streams() -> None:
@@ -175,15 +209,19 @@ def _repair_standard_streams() -> None:
 
 
 def _overview() -> str:
+    from textwrap import fill
+
     from stoker.cli.help_topics import TOOLS, TOPICS
 
     *most, last = TOPICS[: -len(TOOLS)]
     width = max(map(len, VERBS))
+    also = ", ".join(f"{alias} ({' '.join(words)})" for alias, words in ALIASES.items())
     verbs = "".join(f"  {verb:<{width}}  {text}\n" for verb, text in VERBS.items())
     return (
         "Stoker keeps every GPU fed.\n\n"
         f"usage: stoker VERB …\n\n{verbs}\n"
         "stoker VERB -h explains a verb, with examples; stoker --version tells the version.\n"
+        f"{fill(f'Also understood: {also}.', 100)}\n"
         f"stoker help TOPIC explains {', '.join(most)} and {last};\n"
         f"for users of an older tool: {', '.join(TOOLS)}.\n"
     )

@@ -23,11 +23,13 @@ ARGUMENTS = (arg("topic", nargs="?", metavar="TOPIC", help="a topic or a verb"),
 
 def run(args: Args) -> int:
     """Print the explanation."""
-    from stoker.cli.main import VERBS, main
+    from stoker.cli.main import ALIASES, VERBS, main
 
     if args.topic is None:
         return main(["help"])
     topic = find_topic(args.topic)
+    if topic is None and args.topic in ALIASES:
+        args.topic = ALIASES[args.topic][0]
     if topic is not None:
         sys.stdout.write(explain(topic))
         if args.topic in VERBS:
