@@ -129,7 +129,7 @@ class Queue:
 
     def _daemon(self, action: str, *, gpus: str | None = None, kill: bool = False) -> None:
         """Do what `stoker daemon` does, without an interpreter of its own: most tests need that twice."""
-        args = Args(action=action, gpus=gpus, kill=kill)
+        args = Args(action=action, gpus=gpus, kill=kill, json=False)
         with patch.dict(os.environ, self.env, clear=True):
             assert daemon.run(args) == 0
 

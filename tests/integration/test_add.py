@@ -109,7 +109,7 @@ def test_a_job_that_adds_another_is_no_parent_of_it(queue: Queue) -> None:
 def test_output_goes_where_it_was_asked_to_go(queue: Queue) -> None:
     queue.ok(
         "add",
-        "-n",
+        "-N",
         "train",
         "--project",
         "vision",
@@ -284,7 +284,7 @@ def test_what_a_job_of_sync_has_made_is_kept_also_when_it_is_killed(queue: Queue
 
 def test_a_bad_name_is_refused_in_one_line(queue: Queue) -> None:
     for name in ("a b", "a/b", "12", "@", "a\x1b[2Jb", ""):
-        ended = queue("add", "-n", name, "true")
+        ended = queue("add", "-N", name, "true")
 
         assert ended.code == 2, name
         assert ended.err.startswith("stoker: "), name

@@ -61,9 +61,9 @@ def test_bash_completes_verbs_options_states_and_settings(queue: Queue, program:
 
 
 def test_bash_completes_jobs_in_the_states_that_a_verb_takes(queue: Queue, program: Path) -> None:
-    queue.add("--hold", "-n", "held-one", "-P", "vision", "true")
-    queue.add("--hold", "-n", "held-two", "true")
-    queue.add("-g", "0", "-n", "over", "true")
+    queue.add("--hold", "-N", "held-one", "-P", "vision", "true")
+    queue.add("--hold", "-N", "held-two", "true")
+    queue.add("-g", "0", "-N", "over", "true")
     queue.ok("wait", "3")
 
     assert bash(queue, program, "stoker release ") == [

@@ -21,7 +21,7 @@ def edit(queue: Queue, script: str, job: str = "1") -> Ended:
 @pytest.fixture
 def held(queue: Queue) -> Queue:
     """Return a queue with a held job."""
-    queue.add("--hold", "-n", "train", "-t", "90m", "python", "a.py", "--lr", "0 1")
+    queue.add("--hold", "-N", "train", "-t", "90m", "python", "a.py", "--lr", "0 1")
     return queue
 
 

@@ -10,8 +10,8 @@ def test_every_end_is_told_and_every_failure_again(queue: Queue) -> None:
     line = 'echo "$STOKER_JOB_ID $STOKER_NAME $STOKER_STATE $STOKER_REASON" >> {}'
     queue.ok("config", "on_finish", line.format(queue.work / "finish"))
     queue.ok("config", "on_fail", line.format(queue.work / "fail"))
-    queue.add("-n", "good", "true")
-    queue.add("-n", "bad", "--retries", "1", "exit 4")
+    queue.add("-N", "good", "true")
+    queue.add("-N", "bad", "--retries", "1", "exit 4")
     queue("wait")
 
     queue.until(lambda: len(queue.stoker.read("finish")) == 2)

@@ -13,9 +13,9 @@ HOLD = "while [ ! -e go ]; do sleep 0.01; done"
 
 
 def test_ls_lists_running_then_waiting_then_ended_jobs(queue: Queue) -> None:
-    queue.add("-n", "quick", "exit 3")
+    queue.add("-N", "quick", "exit 3")
     queue("wait")
-    queue.add("-g", "2", "-n", "long", "--project", "vision", HOLD)
+    queue.add("-g", "2", "-N", "long", "--project", "vision", HOLD)
     queue.until_running(2)
     queue.add("-p", "5", "-g", "2", "true")
 
@@ -39,8 +39,8 @@ def test_an_empty_queue_says_what_to_do_next_and_json_is_a_list(idle_queue: Queu
 
 
 def test_ls_selects_jobs_by_id_name_state_and_project(queue: Queue) -> None:
-    queue.add("-n", "a", "true")
-    queue.add("-n", "b", "--project", "p", "false")
+    queue.add("-N", "a", "true")
+    queue.add("-N", "b", "--project", "p", "false")
     queue.add("true")
     queue("wait")
 
@@ -84,16 +84,16 @@ def test_hostile_names_and_commands_cannot_control_a_terminal(queue: Queue) -> N
 
 
 def test_watch_shows_changes_and_ends_with_ctrl_c(queue: Queue) -> None:
-    job = queue.add("-n", "watched", HOLD)
+    job = queue.add("-N", "watched", HOLD)
 
     with queue.terminal("ls", "--watch") as terminal:
         terminal.read_until(lambda text: "1 running" in text)
         (queue.work / "go").touch()
         terminal.read_until(lambda text: "1 done" in text)
-        queue.add("-n", "another", "true")
+        queue.add("-N", "another", "true")
         terminal.read_until(lambda text: "another" in text)
         queue.ok("daemon", "restart")
-        queue.add("-n", "later", "true")
+        queue.add("-N", "later", "true")
         terminal.read_until(lambda text: "later" in text)
         terminal.interrupt()
         assert terminal.read_all() == 0

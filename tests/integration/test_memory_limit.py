@@ -28,7 +28,7 @@ OVER = re.compile(r"used (\d+(\.\d)?) MiB of RAM, more than its --mem 120 MiB")
 
 def test_a_job_over_its_ram_is_ended_and_says_so_everywhere(queue: Queue) -> None:
     (queue.work / "loader.py").write_text(LOADER)
-    big = queue.add("--mem", "120M", "-n", "big", sys.executable, "loader.py", "100", "600")
+    big = queue.add("--mem", "120M", "-N", "big", sys.executable, "loader.py", "100", "600")
     small = queue.add("--mem", "120M", sys.executable, "loader.py", "20", "0")
 
     ended = queue("wait", str(big), str(small))

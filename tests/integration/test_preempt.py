@@ -60,8 +60,8 @@ def until_steps(queue: Queue, attempt: int) -> None:
 
 def test_a_training_that_is_preempted_twice_ends_with_the_same_result(queue: Queue) -> None:
     queue.stoker.file("train.py", TRAIN)
-    queue.add("-n", "plain", sys.executable, "train.py")
-    queue.add("-n", "train", sys.executable, "train.py", "wait")
+    queue.add("-N", "plain", sys.executable, "train.py")
+    queue.add("-N", "train", sys.executable, "train.py", "wait")
     for attempt in (1, 2):
         until_attempt(queue, attempt)
         until_steps(queue, attempt)
@@ -86,7 +86,7 @@ def test_the_script_in_the_docs_continues_from_its_checkpoint(queue: Queue) -> N
     assert quick.count("500") == quick.count("(0.01)") == 1
     queue.stoker.file("train.py", quick)
     for name in ("plain", "train"):
-        queue.add("-n", name, sys.executable, "train.py")
+        queue.add("-N", name, sys.executable, "train.py")
     queue.until(lambda: "begins at step 0" in queue.ok("log", "train"))
     queue.ok("preempt", "train")
     assert queue("wait").code == 0

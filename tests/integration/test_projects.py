@@ -82,10 +82,10 @@ def test_equal_failures_of_jobs_without_a_project_pause_these(queue: Queue) -> N
 
 def test_a_list_of_several_is_grouped(queue: Queue) -> None:
     queue.ok("pause", "--queue")
-    queue.add("-P", "vision", "-n", "a", "true")
-    queue.add("-P", "ears", "-n", "b", "true")
-    queue.add("-n", "c", "true")
-    queue.add("-P", "vision", "-n", "d", "true")
+    queue.add("-P", "vision", "-N", "a", "true")
+    queue.add("-P", "ears", "-N", "b", "true")
+    queue.add("-N", "c", "true")
+    queue.add("-P", "vision", "-N", "d", "true")
 
     lines = [line.split()[0] for line in queue.ok("ls").splitlines()]
     assert lines == ["ID", "vision", "1", "4", "ears", "2", "no", "3"]

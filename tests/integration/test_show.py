@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 def test_everything_about_a_job_is_shown(queue: Queue) -> None:
     env = {"API_TOKEN": "hush", "FLAVOUR": "vanilla"}
     queue(
-        "add", "-n", "train", "--project", "vision", "--retries", "1", "echo last; exit 7", env=env
+        "add", "-N", "train", "--project", "vision", "--retries", "1", "echo last; exit 7", env=env
     )
     queue("wait")
 
@@ -55,8 +55,8 @@ def test_measured_usage_is_shown(queue: Queue) -> None:
 
 
 def test_a_name_of_several_jobs_is_answered_with_their_ids(queue: Queue) -> None:
-    queue.add("-n", "same", "-g", "0", "true")
-    queue.add("-n", "same", "-g", "0", "true")
+    queue.add("-N", "same", "-g", "0", "true")
+    queue.add("-N", "same", "-g", "0", "true")
 
     ended = queue("show", "same")
 

@@ -28,7 +28,7 @@ def test_wait_ends_at_once_in_an_empty_queue(queue: Queue) -> None:
 
 
 def test_wait_waits_only_for_named_jobs(queue: Queue) -> None:
-    queue.add("-n", "quick", "true")
+    queue.add("-N", "quick", "true")
     queue.add("--project", "p", HOLD)
 
     assert queue("wait", "quick").code == 0

@@ -21,7 +21,7 @@ def test_diverged_stalled_and_idle_jobs_are_marked_or_ended_as_told(idle_queue: 
     words = (f"{TRAIN} --sm 80 --nan-at {{nan}}", "nan=2,4000", "--name", "s", "--warm", "never")
     queue.ok("sweep", *words, "--share", "never", "--on-nan", "stop")
     diverged, good = stalled + 1, stalled + 2
-    idle = queue.add("-n", "lazy", f"{TRAIN} --sm 0")
+    idle = queue.add("-N", "lazy", f"{TRAIN} --sm 0")
 
     ended = {stalled: "failed", diverged: "failed", good: "running", idle: "running"}
     queue.until(lambda: queue.states() == ended and queue.ls()[idle]["mark"])
@@ -42,7 +42,7 @@ def test_diverged_stalled_and_idle_jobs_are_marked_or_ended_as_told(idle_queue: 
     queue.kill_daemon()
     queue.ok("config", "idle.s", "2s")  # of the sweep: it does not hold for this job
     queue.until(lambda: queue.ls()[idle]["mark"], "the next daemon finds it again")
-    queue.ok("add", "-P", "s", "-n", "late", f"{TRAIN} --sm 0")
+    queue.ok("add", "-P", "s", "-N", "late", f"{TRAIN} --sm 0")
     queue.until(lambda: queue.show("late")["state"] == "failed")
     assert queue.show("late")["failure"] == "idle"
     assert "(idle.s 2s)" in queue.show("late")["reason"]

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def test_a_wait_for_gpus_is_explained_slot_by_slot(queue: Queue) -> None:
-    queue.add("-n", "train", "-t", "1h", "sleep 60")
+    queue.add("-N", "train", "-t", "1h", "sleep 60")
     queue.until_running(1)
     queue.ok("gpus", "drain", "1")
     queue.add("-g", "2", "true")
@@ -24,8 +24,8 @@ def test_a_wait_for_gpus_is_explained_slot_by_slot(queue: Queue) -> None:
 
 
 def test_a_failed_need_is_explained_and_its_retry_revives_the_job(queue: Queue) -> None:
-    queue.ok("add", "-n", "a", "test -e mended")
-    queue.ok("add", "-n", "b", "--after", "a", "echo b")
+    queue.ok("add", "-N", "a", "test -e mended")
+    queue.ok("add", "-N", "b", "--after", "a", "echo b")
     assert queue("wait", "--all").code == 1
 
     assert queue.ok("why", "b") == (

@@ -79,7 +79,7 @@ def test_a_flood_of_idle_connections_locks_nobody_out(
     page = site.tab("/jobs")
     second_user.start_until_ready(FLOOD, str(port), str(many + 200))
 
-    job = queue.add("-n", "meanwhile", "-g", "0", "true")
+    job = queue.add("-N", "meanwhile", "-g", "0", "true")
     queue.ok("wait", str(job))
     assert queue.states()[job] == "done"
     expect(page.get_by_role("cell", name="meanwhile")).to_be_visible()

@@ -62,13 +62,13 @@ def test_a_new_token_ends_the_old_links(own_site: Site) -> None:
 def test_a_tab_finds_the_daemon_again_after_a_restart(own_site: Site) -> None:
     site = own_site
     page = site.tab("/jobs")
-    site.queue.add("-n", "before", "sleep", "60")
+    site.queue.add("-N", "before", "sleep", "60")
     expect(page.get_by_role("cell", name="before")).to_be_visible()
     site.queue.ok("daemon", "stop")
     expect(page.get_by_text("Cannot reach the daemon")).to_be_visible()
     site.queue.ok("daemon", "start")
     expect(page.locator(".link.open")).to_be_visible()
-    site.queue.add("-n", "after", "sleep", "60")
+    site.queue.add("-N", "after", "sleep", "60")
     expect(page.get_by_role("cell", name="after")).to_be_visible()
     # Other tabs of this browser get in by the new token.
     assert page.evaluate("localStorage.getItem('stoker.token')") == site.open().partition("=")[2]
@@ -116,7 +116,7 @@ def test_twelve_tabs_are_live_at_once(site: Site) -> None:
     pages = [context.new_page() for _ in range(12)]
     for page in pages:
         page.goto(f"{site.url}#/jobs")
-    job = site.queue.add("-n", "everywhere", "-g", "0", "sleep", "60")
+    job = site.queue.add("-N", "everywhere", "-g", "0", "sleep", "60")
     for page in pages:
         expect(page.locator(f"tr[data-job='{job}'] .state")).to_have_text("running")
     site.queue.ok("kill", "--all")

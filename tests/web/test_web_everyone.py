@@ -17,9 +17,9 @@ PATHS = ("/gpus", "/jobs", "/jobs/1", "/submit", "/sweeps")
 
 
 def test_axe_finds_nothing_on_any_page(site: Site) -> None:
-    site.queue.add("-n", "one", "echo hello; exit 1")
+    site.queue.add("-N", "one", "echo hello; exit 1")
     site.queue("wait")
-    site.queue.add("-n", "two", "sleep", "60")
+    site.queue.add("-N", "two", "sleep", "60")
     page = site.tab()
     for path in PATHS:
         page.evaluate("path => { location.hash = path }", path)
@@ -33,7 +33,7 @@ def test_axe_finds_nothing_on_any_page(site: Site) -> None:
 
 @pytest.mark.parametrize("path", PATHS)
 def test_every_page_fits_a_phone(site: Site, path: str) -> None:
-    site.queue.add("-n", "a-rather-long-name-of-a-job", "echo " + "x" * 500)
+    site.queue.add("-N", "a-rather-long-name-of-a-job", "echo " + "x" * 500)
     site.queue("wait")
     page = site.tab(path, viewport=PHONE, has_touch=True, is_mobile=True)
     page.wait_for_selector("h1")

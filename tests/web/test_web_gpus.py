@@ -17,7 +17,7 @@ def test_a_card_shows_jobs_other_processes_and_actions(site: Site) -> None:
     page = site.tab("/gpus")
     card = page.locator("[data-gpu='1']")
     expect(card.get_by_text("free")).to_be_visible()
-    jobs = [site.queue.add("-n", f"fit-{number}", "sleep", "60") for number in range(2)]
+    jobs = [site.queue.add("-N", f"fit-{number}", "sleep", "60") for number in range(2)]
     expect(page.get_by_role("link", name=f"job {jobs[0]}", exact=True)).to_be_visible()
     expect(card.get_by_role("link", name="job")).to_be_visible()
     expect(card.get_by_text("fit-1")).to_be_visible()
@@ -48,7 +48,7 @@ def test_the_curves_grow_while_the_page_is_open_and_no_job_runs(site: Site) -> N
 def test_gpus_are_removed_from_the_queue_and_added_again(site: Site) -> None:
     page = site.tab("/gpus")
     card = page.locator("[data-gpu='1']")
-    job = site.queue.add("-n", "last", "sleep", "60")
+    job = site.queue.add("-N", "last", "sleep", "60")
     card.get_by_role("button", name="Remove").click()
     expect(card.get_by_text("not in this queue")).to_be_visible()
     assert [slot["label"] for slot in site.slots()] == ["0"]

@@ -15,7 +15,7 @@ PROJECT = "<i>p"
 
 
 def test_markup_in_names_commands_projects_and_logs_is_shown_as_text(site: Site) -> None:
-    job = site.queue.add("-n", NAME, "--project", PROJECT, f"printf '%s' '{SCRIPT}'")
+    job = site.queue.add("-N", NAME, "--project", PROJECT, f"printf '%s' '{SCRIPT}'")
     site.queue("wait")
     page = site.tab("/jobs")
     page.on("dialog", lambda dialog: site.complaints.append(dialog.message))

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 def test_the_page_shows_details_and_history_of_a_job(site: Site) -> None:
     site.queue.stoker.env["MY_TOKEN"] = "hush"
-    job = site.queue.add("-n", "fit", "--retries", "1", "echo hello; exit 3")
+    job = site.queue.add("-N", "fit", "--retries", "1", "echo hello; exit 3")
     site.queue("wait")
     page = site.tab(f"/jobs/{job}")
     expect(page.get_by_role("heading", name=f"Job {job} fit")).to_be_visible()

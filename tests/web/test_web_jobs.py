@@ -30,7 +30,7 @@ def order(page: Page) -> list[int]:
 def test_changes_of_the_queue_are_shown_at_once(site: Site) -> None:
     page = site.tab("/jobs")
     expect(page.get_by_text("There are no jobs yet")).to_be_visible()
-    job = site.queue.add("-n", "mnist", "sleep", "60")
+    job = site.queue.add("-N", "mnist", "sleep", "60")
     expect(row(page, job).locator(".state")).to_have_text("running")
     expect(page.get_by_role("button", name="running 1")).to_be_visible()
     site.queue.ok("kill", str(job))
@@ -118,8 +118,8 @@ def test_waiting_jobs_are_moved_by_dragging_and_by_keys(site: Site) -> None:
 
 
 def test_filters_narrow_the_table_and_are_part_of_the_address(site: Site) -> None:
-    good = site.queue.add("-n", "alpha", "--project", "p1", "true")
-    bad = site.queue.add("-n", "beta", "--project", "p2", "false")
+    good = site.queue.add("-N", "alpha", "--project", "p1", "true")
+    bad = site.queue.add("-N", "beta", "--project", "p2", "false")
     site.queue("wait")
     page = site.tab("/jobs")
     page.get_by_role("button", name="failed 1").click()
@@ -167,7 +167,7 @@ def test_pages_follow_each_other_in_any_order(site: Site) -> None:
 
 def test_clicks_on_a_heading_sort_and_return_to_the_queue_order(site: Site) -> None:
     site.queue.ok("pause", "--queue")
-    b, c, a = (site.queue.add("-n", name, "true") for name in ("b", "c", "a"))
+    b, c, a = (site.queue.add("-N", name, "true") for name in ("b", "c", "a"))
     page = site.tab("/jobs")
     expect(row(page, a)).to_be_visible()
     first = page.locator("tr[data-job]").first

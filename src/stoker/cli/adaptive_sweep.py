@@ -6,8 +6,10 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from stoker.cli.arguments import Args
-from stoker.cli.messages import note
+from stoker.cli.messages import note, print_json
 from stoker.errors import UsageError
 
 if TYPE_CHECKING:
@@ -32,6 +34,10 @@ def begin_search(args: Args, sweep: Sweep, common: Submission) -> int:
             name = f"max-failures.{sweep.name}"
             client.set_config(NewSetting(name=name, value=str(args.max_failures)))
         begun = client.search(make_search_order(sweep, cwd, common))
+    if args.json:
+        facts = {"sweep": sweep.name, "folder": sweep.root, "runs": sweep.count}
+        print_json(facts | msgspec.structs.asdict(begun))
+        return 0
     for notice in begun.notices:
         note(notice)
     _describe(sweep, begun)
@@ -62,12 +68,15 @@ def _describe(sweep: Sweep, begun: SearchBegun) -> None:
     print(f"sweep {sweep.name}: {runs}, each chosen by the results so far{first}{ended}")
 
 
-def dry_run(sweep: Sweep) -> int:
+def dry_run(args: Args, sweep: Sweep) -> int:
     """Show what the method would choose from: its runs are not known before."""
     import itertools
 
     from stoker.cli.safe_text import one_line
 
+    if args.json:
+        print_json({"sweep": sweep.name, "folder": sweep.root, "runs": sweep.count})
+        return 0
     print(
         f"sweep {sweep.name}: {sweep.count:,} runs, each chosen by the results so far; for example"
     )

@@ -23,6 +23,9 @@ def arg(*flags: str, **details: Any) -> Argument:
     return flags, details
 
 
+JSON = arg("--json", action="store_true", help="as JSON, for programs")
+
+
 class Args:
     """The values of a command line, by name."""
 

@@ -63,8 +63,8 @@ Verbs take jobs by id, by name, by state and by project.
 A job can wait for others: for their success (--after), or just for their end (--after-any). If one does
 not succeed, those that need it are skipped, and those that need them; its retry revives them all.
 
-  stoker add -n prep python prepare.py           first
-  stoker add -n train --after prep python t.py   when prep has succeeded
+  stoker add -N prep python prepare.py           first
+  stoker add -N train --after prep python t.py   when prep has succeeded
   stoker add --after-any train python clean.py   when train has ended, however
   stoker set 12 after=7,8                        for a job that waits already
   stoker set 12 after=none                       wait for nobody

@@ -37,7 +37,7 @@ NEVER = ("never", "none")
 
 
 def limits_of(args: Args) -> dict[str, Any]:
-    """Return the options of a submission for --for, --idle, -g, -p, -n and -P."""
+    """Return the options of a submission for --for, --idle, -g, -p, -N and -P."""
     from stoker.core.durations import parse_duration
 
     if args.gpus < 0:

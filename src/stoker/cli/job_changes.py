@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from stoker.cli.messages import note
+from stoker.cli.messages import note, print_json
 from stoker.cli.selection import name_jobs, read_selection
 from stoker.client.client import Client
 from stoker.errors import UsageError
@@ -36,8 +36,14 @@ def change_jobs(
         return verb(client, request(**selection, **details))
 
 
-def report_change(changed: Changed, done: str, nothing: str) -> int:
-    """Print what was done, and why the rest was not; the exit code is 1 if a job was refused."""
+def report_change(args: Args, changed: Changed, done: str, nothing: str) -> int:
+    """Print what was done, and why the rest was not; the exit code is 1 if a job was refused.
+
+    With --json the whole answer is on standard output.
+    """
+    if args.json:
+        print_json(changed)
+        return 1 if changed.refused else 0
     if changed.ids:
         print(f"{done} {name_jobs(changed.ids)}")
     elif not changed.refused:

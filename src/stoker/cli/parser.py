@@ -66,6 +66,8 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raise an error of one line; argparse would print a block and exit."""
+        if message.startswith("unrecognized arguments: -n") and "-N" in self._option_string_actions:
+            message = "-n is a number elsewhere: a name follows -N or --name"
         raise UsageError(f"{message}; see: {self.prog} -h")
 
 

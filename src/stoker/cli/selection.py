@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from stoker.cli.arguments import Args, arg
+from stoker.cli.arguments import JSON, Args, arg
 from stoker.core.lifecycle import State
 from stoker.errors import UsageError
 
@@ -28,6 +28,7 @@ def selection_arguments(
         arg("ids", nargs="*", metavar="IDS", help=IDS_HELP),
         *FILTERS,
         arg(*all_flags, action="store_true", help=all_help),
+        JSON,
     )
 
 

@@ -55,7 +55,7 @@ def test_add_prints_the_id(sent: list[Message], capsys: pytest.CaptureFixture[st
 
 
 def test_every_option_is_sent(sent: list[Message], tmp_path: Path) -> None:
-    words = "add -n big -p 5 -g 2 -t 1h30m --retries 3 --project vision --shell /bin/sh --linger"
+    words = "add -N big -p 5 -g 2 -t 1h30m --retries 3 --project vision --shell /bin/sh --linger"
 
     assert main([*words.split(), "-o", "logs/{project}/{name}/{id}.log", "-C", "..", "true"]) == 0
 
@@ -137,6 +137,7 @@ def test_a_script_is_sent_with_its_present_content(sent: list[Message], tmp_path
         (["--batch", "peasy", "-o", "{id}"], "names its own output file"),
         (["-g", "-1", "true"], "-g -1: write 0 or more"),
         (["-P", "", "true"], "-P is empty: name it, or leave -P out"),
+        (["-n", "big", "true"], "a name follows -N or --name"),
         (["-g", "x", "true"], "invalid int value: 'x'"),
         (["--retries", "-1", "true"], "--retries -1: write 0 or more"),
         (["-t", "5", "true"], "write 5s, 5m or 5h"),

@@ -38,7 +38,7 @@ def test_the_quick_reader_reads_what_argparse_reads(line: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ["true", "-q true", "-n x -g 2 -q --timeout 2h -- sh -c x", "--name=x python a.py -n 3"]
+    "line", ["true", "-q true", "-N x -g 2 -q --timeout 2h -- sh -c x", "--name=x python a.py -n 3"]
 )
 def test_ordinary_lines_are_read_quickly(line: str) -> None:
     assert parse_quickly(add.ARGUMENTS, line.split()) is not None

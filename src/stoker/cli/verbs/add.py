@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 
-from stoker.cli.arguments import Args, arg
+from stoker.cli.arguments import JSON, Args, arg
 from stoker.cli.git_state import GitQuery
 from stoker.errors import UsageError
 from stoker.submit_context import build_submission, find_folder, make_absolute, to_wire
@@ -26,7 +26,7 @@ argument is a line for the shell, several are a command and its arguments, passe
 EXAMPLES = """\
   stoker add python train.py --lr 0.1         a command
   stoker add 'python prep.py && python a.py'  a line for the shell
-  stoker add -n big -g 2 -p 5 python big.py   two GPUs, a name, ahead of others
+  stoker add -N big -g 2 -p 5 python big.py   two GPUs, a name, ahead of others
   stoker add -g 0 python evaluate.py          without a GPU
   stoker add -t 2h --retries 1 python a.py    ended after two hours, tried once more
   stoker add --after 7,8 python report.py     when both have succeeded
@@ -47,11 +47,11 @@ EXAMPLES = """\
 _AS_TYPED = ("name", "project", "gpus", "cpus", "priority", "retries", "linger")
 _OWN = (
     *("command", "script", "batch", "format", "chdir", "log", "timeout"),
-    *("snapshot", "sync", "results", "follow", "quiet"),
+    *("snapshot", "sync", "results", "follow", "quiet", "json"),
 )
 
 ARGUMENTS = (
-    arg("-n", "--name", help="a name for it, to say instead of its id"),
+    arg("-N", "--name", metavar="NAME", help="a name for it, to say instead of its id"),
     arg(
         "-p", "--priority", type=int, default=0, metavar="N", help="higher runs first (default: 0)"
     ),
@@ -120,6 +120,7 @@ ARGUMENTS = (
     arg("--linger", action="store_true", help="let processes it leaves behind live on"),
     arg("--follow", action="store_true", help="show its output until it is over"),
     arg("-q", "--quiet", action="store_true", help="print the id alone"),
+    JSON,
     arg(
         "command", nargs="...", metavar="CMD", help="one word: a line for the shell; several: argv"
     ),
@@ -143,7 +144,7 @@ def run(args: Args) -> int:
     if args.chdir is not None and "PWD" in message["env"]:
         message["env"]["PWD"] = os.fsdecode(folder)
     added = (_send if args.batch is None else _send_many)(message, git_query)
-    _print_ids(added, quiet=args.quiet)
+    _print_ids(added, args)
     if args.follow:
         from stoker.cli.verbs.log import follow_job
 
@@ -180,7 +181,7 @@ def _check(args: Args) -> None:
 
 def _check_options(args: Args) -> None:
     """Refuse empty names, and an option that has no effect without another one."""
-    for option, name in (("-n", args.name), ("-P", args.project)):
+    for option, name in (("-N", args.name), ("-P", args.project)):
         if name == "":
             raise UsageError(f"{option} is empty: name it, or leave {option} out")
     if args.results is not None and not args.sync:
@@ -293,15 +294,27 @@ def _add_commit(message: Message, git_query: GitQuery) -> None:
         message["git"] = git
 
 
-def _print_ids(added: list[Message], *, quiet: bool) -> None:
+def _print_ids(added: list[Message], args: Args) -> None:
+    if args.json:
+        _print_json(added)
+        return
     spans: list[tuple[int, int]] = []
     for part in added:
         follows = bool(spans) and part["first"] == spans[-1][1] + 1
         first = spans.pop()[0] if follows else part["first"]
         spans.append((first, part["last"]))
     ids = ",".join(f"{first}" if first == last else f"{first}-{last}" for first, last in spans)
-    words = "" if quiet else "added job " if ids.isdecimal() else "added jobs "
+    words = "" if args.quiet else "added job " if ids.isdecimal() else "added jobs "
     sys.stdout.write(f"{words}{ids}\n")
     sys.stdout.flush()
     for notice in {part["notice"] for part in added if part.get("notice")}:
         sys.stderr.write(f"stoker: {notice}\n")
+
+
+def _print_json(added: list[Message]) -> None:
+    import json
+
+    ids = [job_id for part in added for job_id in range(part["first"], part["last"] + 1)]
+    notices = sorted({part["notice"] for part in added if part.get("notice")})
+    sys.stdout.write(f"{json.dumps({'ids': ids, 'notices': notices})}\n")
+    sys.stdout.flush()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stoker.cli.arguments import Args, arg
+from stoker.cli.arguments import JSON, Args, arg
 from stoker.cli.messages import note, print_json
 from stoker.cli.tables import Column, print_table
 from stoker.client.client import Client
@@ -28,7 +28,7 @@ ARGUMENTS = (
     arg("name", nargs="?", metavar="NAME", help="a setting"),
     arg("value", nargs="?", metavar="VALUE", help="its new value"),
     arg("--reset", action="store_true", help="take its default again"),
-    arg("--json", action="store_true", help="print JSON"),
+    JSON,
 )
 
 

@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING
 
 from stoker.cli.arguments import Args, arg
-from stoker.cli.messages import note
+from stoker.cli.messages import note, print_json
 from stoker.cli.verbs.status import print_status
 from stoker.client.autostart import DAEMON, start_daemon
 from stoker.client.client import Client
@@ -43,6 +43,7 @@ ARGUMENTS = (
     arg("action", choices=_ACTIONS, metavar="ACTION", help=", ".join(_ACTIONS)),
     arg("--gpus", metavar="SLOTS", help="start, restart: 0,1 or 0-3 or 0+1,2+3; default: all free"),
     arg("--kill", action="store_true", help="stop: end the jobs that run as well"),
+    arg("--json", action="store_true", help="status: as JSON, for programs"),
 )
 
 
@@ -52,6 +53,8 @@ def run(args: Args) -> int:
         raise UsageError(f"--gpus is for start and restart, not for {args.action}")
     if args.kill and args.action != "stop":
         raise UsageError(f"--kill is for stop, not for {args.action}")
+    if args.json and args.action != "status":
+        raise UsageError(f"--json is for status, not for {args.action}")
     home = find_home()
     status = _read_status(home)
     match args.action:
@@ -72,7 +75,7 @@ def run(args: Args) -> int:
                 raise StokerError(
                     "no daemon runs: stoker daemon start" if pid is None else unreachable(home, pid)
                 )
-            print_status(status)
+            print_json(status) if args.json else print_status(status)
     return 0
 
 

@@ -7,7 +7,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from stoker.cli.arguments import Args, arg
+from stoker.cli.arguments import JSON, Args, arg
 from stoker.errors import NotFoundError, UsageError
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ EXAMPLES = """\
 ARGUMENTS = (
     arg("one", metavar="RUN", help="a run"),
     arg("other", metavar="RUN", help="the run to compare it with"),
-    arg("--json", action="store_true", help="print a JSON object"),
+    JSON,
 )
 
 

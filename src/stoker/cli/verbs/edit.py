@@ -7,7 +7,7 @@ import shlex
 import subprocess
 import tempfile
 
-from stoker.cli.arguments import Args, arg
+from stoker.cli.arguments import JSON, Args, arg
 from stoker.cli.job_changes import report_change
 from stoker.cli.job_settings import NONE, OF_RUNNING, read_settings
 from stoker.cli.selection import IDS_HELP
@@ -31,7 +31,7 @@ _HEAD = """\
 # Job {id}, {state}. Change what is to change, save, and leave the editor.
 # The value none takes a setting away. Lines that begin with # are remarks.
 """
-ARGUMENTS = (arg("id", metavar="ID", help=IDS_HELP),)
+ARGUMENTS = (arg("id", metavar="ID", help=IDS_HELP), JSON)
 
 
 def run(args: Args) -> int:
@@ -49,7 +49,7 @@ def run(args: Args) -> int:
             return 0
         try:
             order = Set(ids=str(job.id), to=read_settings(changes.items()))
-            return report_change(client.set(order), "changed", "unchanged")
+            return report_change(args, client.set(order), "changed", "unchanged")
         except (UsageError, ConflictError) as error:
             raise type(error)(f"{error}; nothing was changed") from None
 

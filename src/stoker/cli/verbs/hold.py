@@ -22,4 +22,4 @@ ARGUMENTS = selection_arguments("all that have not begun")
 
 def run(args: Args) -> int:
     """Hold the selected jobs; 1 if one of them has begun."""
-    return report_change(change_jobs(args, Client.hold, Hold), "held", "nothing to hold")
+    return report_change(args, change_jobs(args, Client.hold, Hold), "held", "nothing to hold")

@@ -34,4 +34,4 @@ def run(args: Args) -> int:
     """End the selected jobs; 1 if one of them has ended already."""
     grace_s = None if args.grace is None else parse_span(args.grace)
     changed = change_jobs(args, Client.kill, Kill, grace_s=grace_s)
-    return report_change(changed, "ending", "nothing to end")
+    return report_change(args, changed, "ending", "nothing to end")

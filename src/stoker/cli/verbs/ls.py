@@ -33,7 +33,6 @@ EXAMPLES = """\
 """
 ARGUMENTS = (
     *selection_arguments("all of them, however many", ("-a", "--all")),
-    arg("--json", action="store_true", help="print a JSON list of all that fit"),
     arg("-w", "--watch", action="store_true", help="keep the list up to date"),
 )
 

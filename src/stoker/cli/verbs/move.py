@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from stoker.cli.arguments import Args, arg
-from stoker.cli.messages import note
+from stoker.cli.arguments import JSON, Args, arg
+from stoker.cli.messages import note, print_json
 from stoker.cli.selection import IDS_HELP
 from stoker.client.client import Client
 from stoker.errors import UsageError
@@ -19,6 +19,7 @@ EXAMPLES = """\
 ARGUMENTS = (
     arg("id", metavar="ID", help=IDS_HELP),
     arg("position", nargs="?", type=int, default=1, metavar="POSITION", help="1: next"),
+    JSON,
 )
 
 
@@ -28,6 +29,9 @@ def run(args: Args) -> int:
         raise UsageError(f"no position {args.position}: positions are counted from 1")
     with Client() as client:
         moved = client.move(Move(job=args.id, position=args.position))
+    if args.json:
+        print_json(moved)
+        return 0
     print(f"job {moved.id} is at position {moved.position:,}")
     if moved.notice:
         note(moved.notice)

@@ -32,7 +32,7 @@ ARGUMENTS = (
 def run(args: Args) -> int:
     """Pause the selected jobs, or the queue; 1 if one of the jobs does not run."""
     changed = change_jobs(args, Client.pause, Pause, queue=args.queue)
-    if args.queue:
+    if args.queue and not args.json:
         what = f"project {args.project}" if args.project else "the queue"
         option = f" -P {args.project}" if args.project else ""
         print(
@@ -40,7 +40,7 @@ def run(args: Args) -> int:
             f" stoker resume --queue{option}"
         )
         return 0
-    code = report_change(changed, "paused", "nothing runs")
-    if changed.ids:
+    code = report_change(args, changed, "paused", "nothing runs")
+    if changed.ids and not args.json:
         note("GPUs and their memory stay taken until stoker resume or kill")
     return code

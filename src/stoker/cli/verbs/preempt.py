@@ -30,4 +30,4 @@ ARGUMENTS = (
 def run(args: Args) -> int:
     """Preempt the selected jobs; 1 if one of them does not run."""
     changed = change_jobs(args, Client.preempt, Preempt, suspend=args.suspend)
-    return report_change(changed, "making room:", "nothing runs")
+    return report_change(args, changed, "making room:", "nothing runs")

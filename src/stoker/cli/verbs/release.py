@@ -20,4 +20,6 @@ ARGUMENTS = selection_arguments("all that are held")
 
 def run(args: Args) -> int:
     """Release the selected jobs; 1 if one of them is not held."""
-    return report_change(change_jobs(args, Client.release, Release), "released", "nothing is held")
+    return report_change(
+        args, change_jobs(args, Client.release, Release), "released", "nothing is held"
+    )

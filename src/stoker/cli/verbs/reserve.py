@@ -6,7 +6,7 @@ import os
 import time
 from typing import TYPE_CHECKING
 
-from stoker.cli.arguments import Args, arg
+from stoker.cli.arguments import JSON, Args, arg
 from stoker.cli.messages import print_json
 from stoker.client.client import Client
 from stoker.client.transport import NoDaemonError
@@ -38,7 +38,7 @@ ARGUMENTS = (
     arg("--for", metavar="TIME", help="for how long: 4h, 90m"),
     arg("--from", metavar="WHEN", help="when it begins, as --begin of stoker add (default: now)"),
     arg("--end", metavar="ID", help="end this reservation"),
-    arg("--json", action="store_true", help="print JSON"),
+    JSON,
 )
 
 _HEADERS = ("ID", "GPUS", "FROM", "UNTIL", "HAS")

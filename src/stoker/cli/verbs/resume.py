@@ -28,7 +28,7 @@ ARGUMENTS = (
 def run(args: Args) -> int:
     """Resume the selected jobs, or the queue; 1 if one of the jobs is not stopped."""
     changed = change_jobs(args, Client.resume, Resume, queue=args.queue)
-    if args.queue:
+    if args.queue and not args.json:
         print(f"{f'project {args.project}' if args.project else 'the queue'} goes on")
         return 0
-    return report_change(changed, "resumed", "nothing is paused or suspended")
+    return report_change(args, changed, "resumed", "nothing is paused or suspended")

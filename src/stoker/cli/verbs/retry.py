@@ -41,4 +41,4 @@ def run(args: Args) -> int:
             )
         args.all = True
     changed = change_jobs(args, Client.retry, Retry, fresh=args.fresh, reason=args.failed or None)
-    return report_change(changed, "queued again", "nothing to retry")
+    return report_change(args, changed, "queued again", "nothing to retry")

@@ -26,4 +26,4 @@ ARGUMENTS = (
 def run(args: Args) -> int:
     """Remove the selected jobs; 1 if one of them still runs."""
     changed = change_jobs(args, Client.rm, Remove, kill=args.kill)
-    return report_change(changed, "removed", "nothing to remove")
+    return report_change(args, changed, "removed", "nothing to remove")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from textwrap import fill
 
-from stoker.cli.arguments import Args, arg
+from stoker.cli.arguments import JSON, Args, arg
 from stoker.cli.job_changes import report_change
 from stoker.cli.job_settings import NAMES, read_settings
 from stoker.cli.selection import FILTERS, IDS_HELP, join_ids, parse_states
@@ -26,6 +26,7 @@ EXAMPLES = """\
 ARGUMENTS = (
     arg("words", nargs="*", metavar="ID|NAME=VALUE", help=f"{IDS_HELP}; and what to set"),
     *FILTERS,
+    JSON,
 )
 
 
@@ -44,4 +45,4 @@ def run(args: Args) -> int:
         to=read_settings([tuple(pair.split("=", 1)) for pair in pairs]),
     )
     with Client() as client:
-        return report_change(client.set(order), "changed", "nothing to change")
+        return report_change(args, client.set(order), "changed", "nothing to change")

@@ -25,7 +25,7 @@ EXAMPLES = """\
 """
 LIMITS = (
     arg("-p", "--priority", type=int, metavar="N", help="as of stoker add (default: the next)"),
-    arg("-n", "--name", help="its name in stoker ls"),
+    arg("-N", "--name", metavar="NAME", help="its name in stoker ls"),
     arg("-P", "--project", metavar="P", help="the project it belongs to"),
 )
 TIMES = (

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from stoker.cli.arguments import Args, arg
+from stoker.cli.arguments import JSON, Args, arg
 from stoker.cli.job_table import full_name, took
 from stoker.cli.messages import print_json
 from stoker.cli.safe_text import clean
@@ -51,7 +51,7 @@ _REASON = Column("REASON", spare=True, gives=True)
 ARGUMENTS = (
     arg("id", metavar="ID", help=IDS_HELP),
     arg("-e", "--env", action="store_true", help="show its environment as well"),
-    arg("--json", action="store_true", help="print a JSON object"),
+    JSON,
 )
 
 

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from stoker.cli.arguments import Args, arg
+from stoker.cli.arguments import JSON, Args, arg
 from stoker.cli.messages import print_json
 from stoker.cli.tables import Column, print_table
 from stoker.errors import UsageError
@@ -56,7 +56,7 @@ ARGUMENTS = (
     arg("--seeds", type=int, default=5, metavar="N", help="how many to draw (default: 5)"),
     arg("--sizes", action="store_true", help="draw sweeps whose memory follows their parameters"),
     arg("--orders", action="store_true", help="compare the orders fifo and shortest instead"),
-    arg("--json", action="store_true", help="print JSON"),
+    JSON,
 )
 
 

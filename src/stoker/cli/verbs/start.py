@@ -22,5 +22,5 @@ ARGUMENTS = selection_arguments("all that have not begun")
 def run(args: Args) -> int:
     """Start the selected jobs next; 1 if one of them has begun."""
     return report_change(
-        change_jobs(args, Client.start, Start), "next to start:", "nothing to start"
+        args, change_jobs(args, Client.start, Start), "next to start:", "nothing to start"
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from stoker.cli.arguments import Args, arg
+from stoker.cli.arguments import JSON, Args
 from stoker.cli.messages import print_json
 from stoker.cli.selection import format_ids
 from stoker.cli.state_colours import STYLES, format_counts
@@ -25,7 +25,7 @@ _COLUMNS = (Column("GPU"), Column("JOB"), Column("STATE", gives=True))
 _FREE = ("free", "green")
 _MODULES_SHOWN = 4
 
-ARGUMENTS = (arg("--json", action="store_true", help="print a JSON object"),)
+ARGUMENTS = (JSON,)
 
 
 def run(args: Args) -> int:

@@ -24,7 +24,7 @@ ARGUMENTS = selection_arguments("all that run")
 def run(args: Args) -> int:
     """Suspend the selected jobs; 1 if one of them cannot be suspended."""
     changed = change_jobs(args, Client.suspend, Suspend)
-    code = report_change(changed, "suspended", "nothing runs")
-    if changed.ids:
+    code = report_change(args, changed, "suspended", "nothing runs")
+    if changed.ids and not args.json:
         note("their GPUs are free, their memory is in host RAM until stoker resume or kill")
     return code

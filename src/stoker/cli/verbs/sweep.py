@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from stoker.cli.arguments import Args, arg
-from stoker.cli.messages import note
+from stoker.cli.arguments import JSON, Args, arg
+from stoker.cli.messages import note, print_json
 from stoker.errors import UsageError
 
 if TYPE_CHECKING:
@@ -109,6 +109,7 @@ ARGUMENTS = (
     ),
     arg("--sync", action="store_true", help="ship a copy of the code to whatever node, now"),
     arg("--shell", metavar="SH", help="the shell for commands; login: your own (default: /bin/sh)"),
+    JSON,
     arg("words", nargs="*", metavar="CMD|NAME=VALUES", help="the command, and its parameters"),
 )
 
@@ -142,6 +143,8 @@ def run(args: Args) -> int:
 def _check(args: Args) -> None:
     if sum((args.dry_run, args.print, args.foreground)) > 1:
         raise UsageError("--dry-run, --print and --foreground exclude each other: give one of them")
+    if args.json and (args.print or args.foreground):
+        raise UsageError("--json tells what was queued: leave --print and --foreground out")
     if args.max_failures is not None and args.max_failures < 1:
         raise UsageError(f"--max-failures {args.max_failures}: write 1 or more")
     for option, number in (("-g", args.gpus), ("--retries", args.retries)):
@@ -243,11 +246,14 @@ def _dry_run(args: Args, sweep: Sweep) -> int:
     if sweep.is_adaptive:
         from stoker.cli.adaptive_sweep import dry_run
 
-        return dry_run(sweep)
+        return dry_run(args, sweep)
     with Client() as client:
         history, slots = ask_queue(client, sweep, _done_here(client.home, sweep))
     rerun = Rerun(args.rerun or "undone")
     todo = sum(1 for _run in history.choose(sweep, rerun))
+    if args.json:
+        print_json(_facts(sweep) | {"to_run": todo, "mean_s": history.mean_s, "slots": slots})
+        return 0
     print(f"sweep {sweep.name}: {_runs(sweep.count)}{_more(history.describe_skipped(sweep.count))}")
     for number, run in enumerate(history.choose(sweep, rerun)):
         if number == _SHOWN:
@@ -290,6 +296,11 @@ def _queue(args: Args, sweep: Sweep, common: Submission) -> int:
             client.search(make_search_order(sweep, os.getcwd(), common))
     count = sum(part.last - part.first + 1 for part in added)
     passed_over = history.describe_skipped(sweep.count)
+    if args.json:
+        ids = [job_id for part in added for job_id in range(part.first, part.last + 1)]
+        notices = sorted({part.notice for part in added if part.notice})
+        print_json(_facts(sweep) | {"ids": ids, "notices": notices}, indent=None)
+        return 0
     if not added:
         print(f"sweep {sweep.name}: nothing to run: {passed_over}")
         return 0
@@ -302,6 +313,10 @@ def _queue(args: Args, sweep: Sweep, common: Submission) -> int:
     if sys.stdout.isatty():
         print(f"stoker wait -P {sweep.name} waits for them; stoker results {sweep.name} shows them")
     return 0
+
+
+def _facts(sweep: Sweep) -> dict[str, Any]:
+    return {"sweep": sweep.name, "folder": sweep.root, "runs": sweep.count}
 
 
 def note_warm(args: Args, sweep: Sweep) -> None:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import itertools
+import signal
 import sys
 from collections.abc import Iterable, Iterator
 
-from stoker.cli.arguments import Args
-from stoker.cli.messages import note
+from stoker.cli.arguments import Args, arg
+from stoker.cli.messages import note, print_json
 from stoker.cli.selection import format_ids, read_selection, selection_arguments
 from stoker.cli.state_colours import BAD, format_counts
 from stoker.cli.tables import print_line
 from stoker.cli.verbs.status import describe_pauses
 from stoker.client.client import Client
-from stoker.core.durations import format_duration
+from stoker.core.durations import format_duration, parse_duration
 from stoker.core.lifecycle import State
 from stoker.wire import Progress, Selection
 
@@ -27,6 +28,7 @@ EXAMPLES = """\
   stoker wait 5-9,train                 for some
   stoker wait -P vision                 for a project, with what has ended of it
   stoker wait --all                     for all jobs in the list, with those that ended before
+  stoker wait 12 --timeout 1h           for an hour at most; then the exit code is 124
 """
 
 # States that end by themselves, and those that the user has to end.
@@ -40,20 +42,50 @@ _STUCK = {
 _NAMED = 20
 _HELD = Selection(states=[State.HELD])
 
-ARGUMENTS = selection_arguments("all in the list, with those that ended before or are held")
+ARGUMENTS = (
+    *selection_arguments("all in the list, with those that ended before or are held"),
+    arg("--timeout", metavar="TIME", help="wait no longer than this; the exit code is then 124"),
+)
+TIMED_OUT = 124  # as of timeout(1)
 
 
 def run(args: Args) -> int:
-    """Wait; 1 if a job failed, was killed, skipped or lost."""
+    """Wait; 1 if a job failed, was killed, skipped or lost, 124 if the time was over before."""
+    if args.timeout is None:
+        return _wait(args)
+    seconds = parse_duration(args.timeout)
+    signal.signal(signal.SIGALRM, _end_wait)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        return _wait(args)
+    except _TimeOverError:
+        note(f"not over after {format_duration(seconds)}: the jobs go on")
+        return TIMED_OUT
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+class _TimeOverError(Exception):
+    """The time of --timeout is over."""
+
+
+def _end_wait(_number: int, _frame: object) -> None:
+    raise _TimeOverError
+
+
+def _wait(args: Args) -> int:
     named = bool(args.ids or args.state or args.project or args.all)
     with Client(on_notice=note) as client:
         progress = client.wait(Selection(**read_selection(args)), unfinished=not named)
         steps = progress if named else _announce(client, progress)
         steps = _report_standstill(client, steps, args.project)
-        last = _show(steps) if sys.stdout.isatty() else _last(steps)
+        shows = sys.stdout.isatty() and not args.json
+        last = _show(steps) if shows else _last(steps)
     if last is None:
         return 0
-    if sys.stdout.isatty() and last.counts:
+    if args.json:
+        print_json(last)
+    elif sys.stdout.isatty() and last.counts:
         took = [] if last.took_s is None else [(f"  in {format_duration(last.took_s)}", "dim")]
         print_line(*_pieces(last), *took)
     bad = {state: count for state in BAD if (count := last.counts.get(state, 0))}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stoker.cli.arguments import Args, arg
+from stoker.cli.arguments import JSON, Args, arg
 from stoker.cli.messages import print_json
 from stoker.cli.selection import IDS_HELP
 from stoker.cli.tables import harmless
@@ -16,7 +16,7 @@ EXAMPLES = """\
 """
 ARGUMENTS = (
     arg("id", metavar="ID", help=IDS_HELP),
-    arg("--json", action="store_true", help="print a JSON object"),
+    JSON,
 )
 
 
