@@ -25,13 +25,14 @@ const PROPERTIES = new Set(['value', 'checked', 'indeterminate', 'disabled', 'se
 export function h(tag, props, ...children) {
   const inSvg = SVG_TAGS.has(tag) && tag !== 'title';
   const element = inSvg ? document.createElementNS(SVG, tag) : document.createElement(tag);
+  if (tag === 'select') append(element, children); // its value can only be one of its options
   for (const [name, value] of Object.entries(props ?? {})) {
     if (name === 'ref') value(element);
     else if (name.startsWith('on')) element.addEventListener(name.slice(2), value);
     else if (typeof value === 'function') effect(() => set(element, name, value()));
     else set(element, name, value);
   }
-  append(element, children);
+  if (tag !== 'select') append(element, children);
   return element;
 }
 

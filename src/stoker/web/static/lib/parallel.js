@@ -1,6 +1,6 @@
 /** Parallel coordinates: a line for each run over all its parameters and metrics, and brushes on the axes. */
 
-import {h} from '/lib/dom.js';
+import {each, h} from '/lib/dom.js';
 import {canvas} from '/lib/canvas.js';
 import {write} from '/lib/chart.js';
 import {isBrushed, valueOf} from '/logic/outcomes.js';
@@ -22,13 +22,13 @@ const SNAP = 0.03;
  * @param {object} options
  * @param {() => readonly Outcome[]} options.runs
  * @param {() => ReadonlyMap<string, Axis>} options.axes from 0 (bottom) to 1
- * @param {() => Axis | null} options.colour the axis that determines colours
+ * @param {(run: Outcome) => number | null} options.rank how good a run is, from 0 to 1: its colour
  * @param {() => Outcome | null} options.best
  * @param {BrushSignal} options.brushes
  * @param {(name: string) => void} options.toggleLog
  * @returns {HTMLElement}
  */
-export function parallel({runs, axes, colour, best, brushes, toggleLog}) {
+export function parallel({runs, axes, rank, best, brushes, toggleLog}) {
   /** @type {{name: string, from: number} | null} */
   let dragged = null;
 
@@ -42,10 +42,9 @@ export function parallel({runs, axes, colour, best, brushes, toggleLog}) {
     stroke(pen, outside, shown, places, pen.colour('--line'), 1, 0.6);
     const ramp = makeRamp(pen.colour('--low'), pen.colour('--high'));
     const groups = Array.from({length: STEPS}, () => /** @type {Outcome[]} */ ([]));
-    const scale = colour();
     const unjudged = /** @type {Outcome[]} */ ([]);
     for (const run of inside) {
-      const place = scale ? scale.place(valueOf(run, scale.name)) : null;
+      const place = rank(run);
       (place === null ? unjudged : groups[stepOf(place)])?.push(run);
     }
     stroke(pen, unjudged, shown, places, pen.colour('--soft'), 1.2, 0.6);
@@ -124,30 +123,31 @@ export function parallel({runs, axes, colour, best, brushes, toggleLog}) {
     h(
       'div',
       {class: 'parallel-inner', style: () => ({minWidth: `${axes().size * AXIS_PX}px`})},
-      h('div', {class: 'parallel-heads'}, () => [...axes().values()].map((axis) => h('div', null, head(axis, brushes, steer, toggleLog)))),
+      each(h('div', {class: 'parallel-heads'}), () => [...axes().values()], (axis) => axis.name, (axis) => h('div', null, head(axis, brushes, steer, toggleLog))),
       board,
     ),
   );
 }
 
 /**
- * @param {Axis} axis
+ * @param {import('/lib/signal.js').Signal<Axis>} axis
  * @param {BrushSignal} brushes
  * @param {(event: KeyboardEvent, name: string) => void} steer
  * @param {(name: string) => void} toggleLog
  */
 function head(axis, brushes, steer, toggleLog) {
   const how = 'drag on the axis, or press ↑ ↓ here (Shift: the upper end), to keep a range; Escape clears it';
+  const {name} = axis.peek();
   return h(
     'button',
     {
-      class: () => (brushes.value[axis.name] ? 'plain axis on' : 'plain axis'),
-      title: axis.canLog ? `${how}. Click: ${axis.isLog ? 'even' : 'logarithmic'} axis` : how,
-      onclick: () => axis.canLog && toggleLog(axis.name),
-      onkeydown: (/** @type {KeyboardEvent} */ event) => steer(event, axis.name),
+      class: () => (brushes.value[name] ? 'plain axis on' : 'plain axis'),
+      title: () => (axis.value.canLog ? `${how}. Click: ${axis.value.isLog ? 'even' : 'logarithmic'} axis` : how),
+      onclick: () => axis.peek().canLog && toggleLog(name),
+      onkeydown: (/** @type {KeyboardEvent} */ event) => steer(event, name),
     },
-    axis.name,
-    axis.isLog && h('span', {class: 'soft'}, ' log'),
+    name,
+    h('span', {class: 'soft'}, () => (axis.value.isLog ? ' log' : '')),
   );
 }
 

@@ -1,13 +1,13 @@
 /** The runs of a sweep as a table that can be sorted. */
 
-import {h} from '/lib/dom.js';
+import {each, h} from '/lib/dom.js';
 import {link} from '/lib/router.js';
-import {signal} from '/lib/signal.js';
+import {computed, signal} from '/lib/signal.js';
 import {cell, duration, plural} from '/logic/format.js';
 import {sortRuns, valueOf} from '/logic/outcomes.js';
 
 /** @typedef {import('/logic/outcomes.js').Outcome} Outcome */
-/** @typedef {{name: string, value: (run: Outcome) => unknown, show?: (run: Outcome) => any, isNumber: boolean}} Column */
+/** @typedef {{name: string, value: (run: Outcome) => unknown, show?: (run: Outcome) => any, isNumber: boolean, isFixed?: boolean}} Column */
 
 const FIRST_ROWS = 100;
 
@@ -22,7 +22,9 @@ const FIRST_ROWS = 100;
 export function runTable({runs, params, metrics, best}) {
   const sorted = signal({name: 'job', falls: false});
   const limit = signal(FIRST_ROWS);
-  const columns = () => makeColumns(runs(), params(), metrics());
+  // Columns and rows stay the same elements while their runs get new values.
+  const kinds = computed(() => JSON.stringify([...params(), ...metrics()].map((name) => [name, runs().some((run) => typeof valueOf(run, name) === 'number')])));
+  const columns = computed(() => makeColumns(JSON.parse(kinds.value)));
 
   /** @param {string} name */
   function sort(name) {
@@ -30,29 +32,42 @@ export function runTable({runs, params, metrics, best}) {
     sorted.value = {name, falls: before === name ? !falls : false};
   }
 
-  function body() {
-    const shown = columns();
+  function rows() {
+    const shown = columns.value;
     const by = shown.find((each) => each.name === sorted.value.name) ?? shown[0];
-    const rows = by ? sortRuns(runs(), by.value, sorted.value.falls) : [];
-    return rows.slice(0, limit.value).map((run) => h('tr', {class: run === best() ? 'best' : null}, shown.map((each) => h('td', {class: each.isNumber ? 'num' : null}, each.show ? each.show(run) : cell(each.value(run))))));
+    return by ? sortRuns(runs(), by.value, sorted.value.falls).slice(0, limit.value) : [];
   }
 
+  /** @param {readonly Column[]} shown @param {import('/lib/signal.js').Signal<Outcome>} run */
+  function row(shown, run) {
+    return h('tr', {class: () => (run.value.job === best()?.job ? 'best' : null)}, shown.map((each) => h('td', {class: each.isNumber ? 'num' : null}, content(each, run))));
+  }
+
+  const isMore = computed(() => runs().length > limit.value);
   return h(
     'div',
     null,
     h('div', {class: 'row'}, h('h2', null, 'Runs'), h('span', {class: 'soft'}, () => plural(runs().length, 'run'))),
-    h(
-      'div',
-      {class: 'scroll', tabindex: 0, role: 'region', 'aria-label': 'Runs'},
-      h(
+    h('div', {class: 'scroll', tabindex: 0, role: 'region', 'aria-label': 'Runs'}, () => {
+      const shown = columns.value;
+      return h(
         'table',
         {class: 'runs'},
-        h('thead', null, h('tr', null, () => columns().map((each) => h('th', {class: each.isNumber ? 'num' : null, scope: 'col', 'aria-sort': () => direction(sorted.value, each.name)}, h('button', {class: 'plain', onclick: () => sort(each.name)}, each.name))))),
-        h('tbody', null, body),
-      ),
-    ),
-    () => runs().length > limit.value && h('button', {onclick: () => (limit.value += 10 * FIRST_ROWS)}, `Show more of ${runs().length}`),
+        h('thead', null, h('tr', null, shown.map((each) => h('th', {class: each.isNumber ? 'num' : null, scope: 'col', 'aria-sort': () => direction(sorted.value, each.name)}, h('button', {class: 'plain', onclick: () => sort(each.name)}, each.name))))),
+        each(h('tbody', null), rows, (run) => run.job, (run) => row(shown, run)),
+      );
+    }),
+    () => isMore.value && h('button', {onclick: () => (limit.value += 10 * FIRST_ROWS)}, () => `Show more of ${runs().length}`),
   );
+}
+
+/**
+ * @param {Column} column
+ * @param {import('/lib/signal.js').Signal<Outcome>} run
+ */
+function content({isFixed, show, value}, run) {
+  if (isFixed) return show?.(run.peek());
+  return () => (show ? show(run.value) : cell(value(run.value)));
 }
 
 /**
@@ -65,19 +80,14 @@ function direction(sorted, name) {
 }
 
 /**
- * @param {readonly Outcome[]} runs
- * @param {readonly string[]} params
- * @param {readonly string[]} metrics
+ * @param {readonly [string, boolean][]} own parameters and metrics, and whether they have numbers
  * @returns {Column[]}
  */
-function makeColumns(runs, params, metrics) {
-  /** @param {string} name @returns {Column} */
-  const own = (name) => ({name, value: (run) => valueOf(run, name), isNumber: runs.some((run) => typeof valueOf(run, name) === 'number')});
+function makeColumns(own) {
   return [
-    {name: 'job', value: (run) => run.job, show: (run) => h('a', {href: link(`/jobs/${run.job}`)}, String(run.job)), isNumber: true},
+    {name: 'job', value: (run) => run.job, show: (run) => h('a', {href: link(`/jobs/${run.job}`)}, String(run.job)), isNumber: true, isFixed: true},
     {name: 'state', value: (run) => run.state, show: (run) => [h('span', {class: `state ${run.state}`}, run.state), run.problem && h('span', {class: 'warn', title: run.problem}, ' !')], isNumber: false},
-    ...params.map(own),
-    ...metrics.map(own),
+    ...own.map(([name, isNumber]) => ({name, value: (/** @type {Outcome} */ run) => valueOf(run, name), isNumber})),
     {name: 'took', value: took, show: (run) => { const seconds = took(run); return seconds === null ? '' : duration(seconds); }, isNumber: true},
   ];
 }

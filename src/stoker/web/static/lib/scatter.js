@@ -25,12 +25,12 @@ const SMALLEST_PX = 6;
  * @param {() => ReadonlyMap<string, Axis>} options.axes from 0 to 1
  * @param {() => string} options.x a name
  * @param {() => string} options.y a name
- * @param {() => Axis | null} options.colour
+ * @param {(run: Outcome) => number | null} options.rank how good a run is, from 0 to 1: its colour
  * @param {() => Outcome | null} options.best
  * @param {import('/lib/signal.js').Signal<import('/logic/outcomes.js').Brushes>} options.brushes
  * @returns {HTMLElement}
  */
-export function scatter({runs, axes, x, y, colour, best, brushes}) {
+export function scatter({runs, axes, x, y, rank, best, brushes}) {
   const near = signal(/** @type {Outcome | null} */ (null));
   const drawn = signal(/** @type {[number, number, number, number] | null} */ (null));
   let width = 1;
@@ -55,12 +55,11 @@ export function scatter({runs, axes, x, y, colour, best, brushes}) {
     width = pen.width;
     drawFrame(pen, axes().get(x()), axes().get(y()), toX, toY);
     const ramp = makeRamp(pen.colour('--low'), pen.colour('--high'));
-    const scale = colour();
     for (const run of runs()) {
       const place = placeOf(run);
       if (!place) continue;
       const isInside = isBrushed(run, brushes.value, axes());
-      const judged = scale ? scale.place(valueOf(run, scale.name)) : null;
+      const judged = rank(run);
       const own = judged === null ? pen.colour('--soft') : (ramp[stepOf(judged)] ?? '');
       dot(pen, place, isInside ? own : pen.colour('--line'), run === near.value ? 6 : 4);
     }

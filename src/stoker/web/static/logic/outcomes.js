@@ -17,6 +17,7 @@
  */
 
 /** @typedef {Record<string, [number, number]>} Brushes places on axes, by their names */
+/** @typedef {'minimize' | 'maximize'} Goal */
 
 const BAD = new Set(['failed', 'lost', 'killed']);
 /** Metrics of other waiting runs come from earlier attempts. */
@@ -48,6 +49,36 @@ export function bestRun(runs, metric, goal) {
     if (best === null || (goal === 'minimize' ? value < bestValue : value > bestValue)) [best, bestValue] = [run, value];
   }
   return best;
+}
+
+/**
+ * How good a run is, from 0 (worst) to 1 (best), as colours show it; null if it has no value.
+ * @param {Outcome} run
+ * @param {import('/logic/axes.js').Axis | undefined} axis of the metric, from 0 to 1
+ * @param {Goal} goal
+ */
+export function rankOf(run, axis, goal) {
+  const place = axis?.place(valueOf(run, axis.name)) ?? null;
+  return place === null || goal === 'maximize' ? place : 1 - place;
+}
+
+/**
+ * A brush as a word of the address: `lr:0.25:0.5`.
+ * @param {[string, [number, number]]} brush
+ */
+export function writeBrush([name, [low, high]]) {
+  return `${name}:${Number(low.toFixed(3))}:${Number(high.toFixed(3))}`;
+}
+
+/**
+ * The brush that a word of the address means; none if it is not valid.
+ * @param {string} word
+ * @returns {[string, [number, number]][]}
+ */
+export function readBrush(word) {
+  const found = word.match(/^(.+):([\d.]+):([\d.]+)$/s);
+  const [low, high] = [Number(found?.[2]), Number(found?.[3])];
+  return found?.[1] && low >= 0 && low < high && high <= 1 ? [[found[1], [low, high]]] : [];
 }
 
 /**
