@@ -114,13 +114,19 @@ class GpuTurns:
             return  # a user alone on the machine: nothing has changed that others want to know
         self._note_leases(now)
         if wanted is None:
-            wanted = 0 if self._told is None else self._told.wants
+            wanted = self._still_wanted()
         wanted = max(wanted, self.reserved.lacking)
         if self._told is None and not (self._held or wanted):
             return  # nothing to tell, and there may be no folder yet
         telling = self._describe(wanted, needs)
         if telling != self._told or not self._is_told or now >= self._tell_at:
             self._tell(telling, now)
+
+    def _still_wanted(self) -> int:
+        """How many GPUs may be wanted now: those told of, without those that came since."""
+        if self._told is None:
+            return 0
+        return max(0, self._told.wants - max(0, len(self._held) - self._told.holds))
 
     def _has_changed(self, wanted: int | None) -> bool:
         """Whether others may want to know more than this Stoker has told."""
@@ -317,7 +323,8 @@ class GpuTurns:
                 left -= len(state.slot.keys)
                 if left < 0:
                     most = self._limits().gpus
-                    reason = f"is over your limit of {most} GPUs ({rules_path()})"
+                    gpus = f"{most} GPU{'s' * (most != 1)}"
+                    reason = f"is over your limit of {gpus} ({rules_path()})"
                     self._over_limit.add(state.slot.index)
             if reason != state.closed.get(ClosedBy.RULE):
                 state.close(ClosedBy.RULE, reason)

@@ -207,6 +207,7 @@ class GpuUsers:
             needs=min(len(self._keys), max(file.notice.needs for file in files)),
             gathers=gathers,
             share=self.share_of(uid),
+            told_at_s=max(file.notice.at_s for file in files),
         )
 
     def _see(self, now: float) -> None:

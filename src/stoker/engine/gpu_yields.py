@@ -6,7 +6,7 @@ See `core/turns.py` for the rule.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import msgspec
 
@@ -21,6 +21,7 @@ _STAND_BACK_S = 2.0
 _OWN_RELEASE_S = 0.2  # after so long, a holder with our own uid is no longer this Stoker
 _AFTER_CLAIM_S = 0.05
 _LEAST_HOLD_S = 0.2  # a user that gives a GPU back sooner, and still waits, has not used it
+_LONGEST_TELL_S = 1.0  # a user who took a GPU has told by then that it wants one less
 _ANY_JOB_S = float("inf")
 
 
@@ -29,6 +30,14 @@ class _Yield(msgspec.Struct):
 
     claim: Claim
     released_at: float | None = None
+    taken_at: float | None = None
+
+    def is_untold(self, claims: Mapping[str, Claim], now: float) -> bool:
+        """Whether it was taken, and its claim is still that from before."""
+        claim = claims.get(self.claim.name)
+        if claim is None or self.released_at is None or self.taken_at is None:
+            return False
+        return claim.told_at_s < self.released_at and now < self.taken_at + _LONGEST_TELL_S
 
 
 class GpuYields:
@@ -51,6 +60,7 @@ class GpuYields:
         self._reserved = reserved
         self._stay_s = stay_s
         self._yields: dict[int, _Yield] = {}  # by slot
+        self._untold: dict[int, _Yield] = {}  # those that are over, but may still be claimed
         self._taken: dict[
             int, tuple[int, float]
         ] = {}  # by slot: who took it after a yield, and when
@@ -104,9 +114,7 @@ class GpuYields:
 
     def _give_way(self, now: float) -> None:
         """Close the slots that are left to others. A slot with one job is judged at the end of the job."""
-        promised: Counter[str] = Counter()
-        for index, left in self._yields.items():
-            promised[left.claim.name] += len(self._slot_table.states[index].slot.keys)
+        promised = self._count_promised(now)
         for state in self._slot_table.own_states():
             index = state.slot.index
             if state.whole_slot is not None or index in self._yields:
@@ -121,6 +129,17 @@ class GpuYields:
             if claim is not None and self._is_due(claim, state, promised[claim.name], now):
                 promised[claim.name] += len(state.slot.keys)
                 self._yield_to(claim, state, now)
+
+    def _count_promised(self, now: float) -> Counter[str]:
+        """Return how many GPUs each claim gets, or has got since it was told."""
+        claims = {claim.name: claim for claim in self._users.claims}
+        self._untold = {
+            index: left for index, left in self._untold.items() if left.is_untold(claims, now)
+        }
+        promised: Counter[str] = Counter()
+        for index, left in {**self._untold, **self._yields}.items():
+            promised[left.claim.name] += len(self._slot_table.states[index].slot.keys)
+        return promised
 
     def _claims_to(self, state: SlotState) -> list[Claim]:
         """Return the claims that count for a slot: to a reserved one, those of the own user alone."""
@@ -222,5 +241,7 @@ class GpuYields:
         for uid in holders.values():
             if is_own_gone or uid != self._users.board.uid:
                 self._taken[state.slot.index] = (uid, now)
+                left.taken_at = now
+                self._untold[state.slot.index] = left
                 return True
         return False

@@ -365,6 +365,22 @@ def test_a_preemptible_job_makes_room_after_the_time_that_the_rules_give_it(box:
     assert len(ann.executor.running) == 3
 
 
+def test_one_waiting_job_ends_no_more_than_one_preemptible_job(box: Box) -> None:
+    box.file.rules = BoxRules(preemptible_s=30.0)
+    ann, bob = box.add("ann", 401001), box.add("bob", 401002)
+    ann.add(*["train"] * 4, preemptible=True)
+    lengths = {"ann": 1000.0, "bob": 10.0}
+    box.run(100, lengths)
+    bob.add("test")
+    box.run(60, lengths)
+    assert bob.states() == {1: "done"}
+    assert sorted(len(ann.attempts(job)) for job in range(1, 5)) == [0, 0, 0, 1]  # those that are over
+    bob.add("test", "test")
+    box.run(60, lengths)
+    assert set(bob.states().values()) == {"done"}
+    assert sum(len(ann.attempts(job)) for job in range(1, 5)) == 3
+
+
 @pytest.mark.timeout(3600 if LONG else 120)
 def test_crashes_book_no_gpu_twice_leave_none_idle_and_starve_nobody(tmp_path: Path) -> None:
     users, gpus, rounds = (20, 8, 1000) if LONG else (5, 3, 25)
