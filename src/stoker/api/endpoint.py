@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from stoker.core.exposition import MEDIA_TYPE
+
 if TYPE_CHECKING:
     from stoker.engine.context import QueueContext
 
@@ -27,6 +29,12 @@ class Media(str, enum.Enum):
     JSON = "application/json"
     LINES = "application/x-ndjson"
     BYTES = "application/octet-stream"
+    METRICS = MEDIA_TYPE
+
+    @property
+    def is_raw(self) -> bool:
+        """Whether an answer is bytes as they are."""
+        return self in (Media.BYTES, Media.METRICS)
 
 
 @dataclass(frozen=True)
@@ -34,8 +42,8 @@ class Endpoint:
     """One method of one path.
 
     `call` gets the context, then the body or the query if the endpoint has one. It returns the answer, or
-    an awaitable of it: a value of type `answer`, bytes for Media.BYTES, or a Stream. Its docstring is the
-    description in the OpenAPI document.
+    an awaitable of it: a value of type `answer`, bytes for a raw media type, or a Stream. Its docstring is
+    the description in the OpenAPI document.
     """
 
     method: str

@@ -23,6 +23,7 @@ from stoker.service.history import history
 from stoker.service.hold import hold, release
 from stoker.service.kill import kill
 from stoker.service.ls import ls
+from stoker.service.metrics import metrics
 from stoker.service.move import move
 from stoker.service.nodes import change_nodes, read_nodes
 from stoker.service.pause import pause, resume
@@ -61,6 +62,7 @@ def _post(path: str, call: Any, body: Any, answer: Any = wire.Changed, **more: A
     return Endpoint("POST", path, call, answer, body=body, **{"refusals": _NAMED, **more})
 
 
+METRICS_PATH = "/metrics"
 _NAMED = (404, 409)  # the named object may not exist, or its state may not allow the request
 _TASK: dict[str, Any] = {"refusals": _NAMED, "is_worker_task": True}
 
@@ -112,5 +114,6 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     _post("/v1/stop", stop, wire.Stop, None, status=204, refusals=()),
     _post("/v1/web", web, wire.WebOrder, wire.WebPlace | None, refusals=(409,)),
     _get("/v1/openapi.json", openapi, dict[str, Any]),
+    _get(METRICS_PATH, metrics, bytes, media=Media.METRICS),
     *gpupeasy.ENDPOINTS,
 )

@@ -53,7 +53,7 @@ class _Schemas:
 
     def __init__(self, endpoints: tuple[Endpoint, ...]) -> None:
         bodies = [endpoint.body for endpoint in endpoints if endpoint.body is not None]
-        answers = [endpoint.answer for endpoint in endpoints if endpoint.media is not Media.BYTES]
+        answers = [endpoint.answer for endpoint in endpoints if not endpoint.media.is_raw]
         types = [wire.Problem, *bodies, *answers]
         found, self.components = msgspec.json.schema_components(types, ref_template=_REF)
         self._found = list(zip(types, found, strict=True))
@@ -88,7 +88,7 @@ def _answer(endpoint: Endpoint, text: str, schemas: _Schemas) -> Schema:
             name: {"description": meaning, "schema": {"type": "string"}}
             for name, meaning in endpoint.answer_headers.items()
         }
-    if endpoint.media is Media.BYTES:
+    if endpoint.media.is_raw:
         answer["content"] = {endpoint.media.value: {}}
     elif endpoint.answer is not None:
         answer["content"] = {endpoint.media.value: {"schema": schemas.of(endpoint.answer)}}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 
 from stoker.engine.engine import Engine
@@ -25,6 +26,8 @@ class AsyncioDriver:
         self._timer: asyncio.TimerHandle | None = None
         self._poked = False
         self._fd: int | None = None
+        self.turns = 0
+        self.turns_s = 0.0
         self.stopped: asyncio.Future[None] = self._loop.create_future()
 
     def start(self) -> None:
@@ -42,6 +45,7 @@ class AsyncioDriver:
         self._poked = False
         if self.stopped.done():
             return
+        began_s = time.perf_counter()
         try:
             self._before_turn()
             self._engine.turn()
@@ -51,6 +55,8 @@ class AsyncioDriver:
             self.stop()
             self.stopped.set_exception(error)
             return
+        self.turns += 1
+        self.turns_s += time.perf_counter() - began_s
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

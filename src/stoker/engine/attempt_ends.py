@@ -51,6 +51,7 @@ class AttemptEnds(msgspec.Struct, kw_only=True, eq=False):
         """Record the end of an attempt; `ended` is None if the end of its process was not reported."""
         over_mem_bytes = 0 if ended is None else ended.over_mem_bytes
         failure = self.retry_policy.examine(running, outcome, over_mem_bytes)
+        running.failure = None if failure is None else failure.kind
         use = self.gpus.measure(running, 0 if ended is None else ended.gpu_peak_bytes)
         verdict = self._judge_memory(running, failure, use)
         outcome = self._explain(running, outcome, failure, verdict, ended)

@@ -19,6 +19,7 @@ from stoker.engine.event_broadcast import Broadcast
 from stoker.engine.event_publisher import Publisher
 from stoker.engine.failure_limit import FailureLimit
 from stoker.engine.hooks import Hooks
+from stoker.engine.meter import Meter
 from stoker.engine.nodes import Nodes
 from stoker.engine.queue_ranks import QueueRanks
 from stoker.engine.running_attempt import RunningAttempt
@@ -52,6 +53,7 @@ class QueueContext(msgspec.Struct, kw_only=True, eq=False):
     driver: AsyncioDriver
     events: Broadcast
     publisher: Publisher
+    meter: Meter
     pending: PendingJobs
     admission: Admission
     reservations: UserReservations

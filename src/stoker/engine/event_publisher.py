@@ -11,6 +11,7 @@ from collections.abc import Callable
 from stoker.core.job import Outcome
 from stoker.core.lifecycle import State
 from stoker.engine.event_broadcast import Broadcast
+from stoker.engine.meter import Meter
 from stoker.engine.running_attempt import RunningAttempt
 from stoker.executors.contract import Ended
 from stoker.wire import JobEvent, NoticeEvent
@@ -19,10 +20,11 @@ _NOTICES = 20
 
 
 class Publisher:
-    """Engine listener of the daemon: broadcasts events, keeps notices, calls followers."""
+    """Engine listener of the daemon: broadcasts and counts events, keeps notices, calls followers."""
 
-    def __init__(self, events: Broadcast) -> None:
+    def __init__(self, events: Broadcast, meter: Meter) -> None:
         self._events = events
+        self._meter = meter
         self.followers: list[Callable[[RunningAttempt, Outcome], None]] = []
         self.notices: deque[str] = deque(maxlen=_NOTICES)
 
@@ -32,12 +34,14 @@ class Publisher:
 
     def on_start(self, running: RunningAttempt) -> None:
         """Publish that a job runs."""
+        self._meter.on_start(running)
         self._publish(running, State.RUNNING)
 
     def on_end(
         self, running: RunningAttempt, outcome: Outcome, _ended: Ended | None, retried: bool
     ) -> None:
         """Publish how an attempt ended, and that its job waits again if it is retried."""
+        self._meter.on_end(running, outcome, retried=retried)
         self._publish(running, outcome.state, outcome.reason)
         if retried:
             self._publish(running, State.WAITING)

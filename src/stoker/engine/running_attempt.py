@@ -6,6 +6,7 @@ from collections.abc import Collection
 
 import msgspec
 
+from stoker.core.failure import FailureClass
 from stoker.core.job import Attempt, Ending
 from stoker.core.slot import Slot
 from stoker.core.suspension import Suspension
@@ -91,6 +92,7 @@ class RunningAttempt(msgspec.Struct, kw_only=True):
     trace: str | None = None  # the file that shows why it failed, if that is not its log
     log_since: int = 0  # bytes of that file that earlier attempts wrote
     learned_mem_bytes: int = 0  # RAM that attempts of its kind used; 0 if that is unknown
+    failure: FailureClass | None = None  # of an attempt that has ended
 
     @property
     def pid(self) -> int | None:

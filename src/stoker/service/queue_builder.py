@@ -30,6 +30,7 @@ from stoker.engine.gpu_users import Board
 from stoker.engine.hooks import Hooks
 from stoker.engine.host_resources import HostCapacity
 from stoker.engine.launch_spec import LaunchSpecs, command_facts, run_folder
+from stoker.engine.meter import Meter
 from stoker.engine.mps import Mps
 from stoker.engine.preemption import Preemption
 from stoker.engine.queue_ranks import QueueRanks
@@ -88,7 +89,8 @@ class _QueueBuilder:
         self.sources = sources
         self.jobs = QueueJobs(sources.database)
         self.events = Broadcast()
-        self.publisher = Publisher(self.events)
+        self.meter = Meter(self.jobs)
+        self.publisher = Publisher(self.events, self.meter)
         self.slot_table = SlotTable(sources.slots, head=sources.head, capacity=sources.capacity)
         self.thread_shares = ThreadShares(self.slot_table, lambda: sources.config.limits_threads)
         for facts in sources.nodes:
@@ -245,6 +247,7 @@ def assemble(
         driver=AsyncioDriver(engine, sources.executor, before_turn),
         events=queue.events,
         publisher=publisher,
+        meter=queue.meter,
         pending=queue.pending,
         admission=admission,
         reservations=queue.reservations,

@@ -27,6 +27,13 @@ _MATCHING = (
     " AND (:text IS NULL OR instr(lower(ifnull(name, '')), :text)"
     " OR instr(lower(CAST(substr(command, 1, 1000) AS TEXT)), :text)) GROUP BY state"
 )
+_PENDING_BY_PROJECT = (
+    "SELECT project, state, sum(jobs) FROM ("
+    "SELECT class AS of_class, state, count(*) AS jobs FROM job WHERE state = 'waiting' GROUP BY class"
+    " UNION ALL SELECT class, state, count(*) FROM job"
+    " WHERE state IN ('held', 'blocked', 'delayed') AND reason IS NOT NULL GROUP BY class, state"
+    ") JOIN class ON class.id = of_class GROUP BY project, state"
+)
 _WAITING = (
     f"SELECT job.id, name, substr(command, 1, ?), form, {CLASS_COLUMNS} FROM job"  # noqa: S608 - ours
     " JOIN class ON class.id = job.class WHERE state = 'waiting'"
@@ -197,6 +204,13 @@ def count_matching(
     values = {"project": project, "gpu": gpu, "text": None if text is None else text.lower()}
     with contextlib.closing(open_read_only(path)) as connection:
         return _by_state(connection.execute(_MATCHING, values))
+
+
+def count_pending(path: str) -> dict[tuple[str | None, State], int]:
+    """Count the jobs that have not begun by project and state, with its own connection."""
+    with contextlib.closing(open_read_only(path)) as connection:
+        rows = connection.execute(_PENDING_BY_PROJECT)
+        return {(project, _STATES[state]): number for project, state, number in rows}
 
 
 def _by_state(rows: Iterable[tuple[str, int]]) -> dict[State, int]:

@@ -63,13 +63,14 @@ class Reservation(msgspec.Struct, frozen=True):
 
 
 class JobEnvironment(msgspec.Struct, frozen=True):
-    """Where and how the jobs of a submission run."""
+    """Where and how the jobs of a submission run, and when they were added."""
 
     environment: int
     cwd: bytes
     shell: str | None
     snapshot: str | None
     linger: int
+    submitted_at_us: int
 
 
 class SubmissionOrigin(msgspec.Struct, frozen=True):
@@ -156,7 +157,7 @@ def count_added(database: Database, submission: int) -> int:
 def environment_of(database: Database, submission: int) -> JobEnvironment:
     """Return where and how the jobs of a submission run."""
     row = database.execute(
-        "SELECT environment, cwd, shell, snapshot, linger FROM submission WHERE id = ?",
+        "SELECT environment, cwd, shell, snapshot, linger, submitted_at_us FROM submission WHERE id = ?",
         (submission,),
     ).fetchone()
     return JobEnvironment(*row)

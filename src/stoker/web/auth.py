@@ -1,8 +1,9 @@
-"""Access check of the page: accepts only requests that a session has signed."""
+"""Access check of the page: accepts only requests that a session has signed, and reads of the metrics."""
 
 from __future__ import annotations
 
 import hashlib
+import hmac
 from collections.abc import Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ import msgspec
 from starlette.responses import Response
 
 from stoker.api.access import App, Receive, Scope, Send, mark_owner
+from stoker.api.endpoints import METRICS_PATH
 from stoker.api.headers import find_repeated, header, name_of
 from stoker.api.problem import RefusedError, problem
 from stoker.api.query import read_query
@@ -34,6 +36,7 @@ _ALWAYS = [
     (b"cross-origin-opener-policy", b"same-origin"),
     (b"cross-origin-resource-policy", b"same-origin"),
 ]
+_EMPTY = hashlib.sha256().hexdigest()
 _DEFAULT_CACHE = (b"cache-control", b"no-store")
 
 
@@ -47,7 +50,8 @@ class TokenAuth:
     """Forwards signed requests to the app as requests of the owner. The page's files need no signature.
 
     The Host header must be one of `hosts`, which prevents DNS rebinding. An Origin header must match it.
-    A WebSocket proves itself with its first messages, because browsers cannot set its headers.
+    A WebSocket proves itself with its first messages, because browsers cannot set its headers. Monitoring
+    cannot sign: it sends a token of its own, with which it may read the metrics and nothing else.
     """
 
     def __init__(
@@ -56,12 +60,14 @@ class TokenAuth:
         live: App,
         assets: Mapping[str, Asset],
         sessions: Sessions,
+        metrics_token: str,
         hosts: frozenset[str],
     ) -> None:
         self._app = app
         self._live = live
         self._assets = assets
         self._sessions = sessions
+        self._metrics_bearer = f"Bearer {metrics_token}".encode()
         self._hosts = hosts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -81,7 +87,7 @@ class TokenAuth:
                 if scope["path"] == PROVE_PATH:
                     await self._prove(scope)(scope, receive, send)
                     return
-            digest = self._check_signature(scope)
+            digest = _EMPTY if self._is_monitoring(scope) else self._check_signature(scope)
         except RefusedError as error:
             refusal = problem(error.status, error.detail, error.headers)
             await refusal(scope, receive, send)
@@ -112,6 +118,13 @@ class TokenAuth:
             raise RefusedError(403, f"unknown host name; this page is at: {names}", hang_up=True)
         if origin is not None and origin != f"http://{host}":
             raise RefusedError(403, "requests from pages of other sites are refused", hang_up=True)
+
+    def _is_monitoring(self, scope: Scope) -> bool:
+        """Whether a request reads the metrics, with the token for that."""
+        if scope["path"] != METRICS_PATH or scope["method"] != "GET":
+            return False
+        given = (header(scope, b"authorization") or "").encode("utf-8", "replace")
+        return hmac.compare_digest(given, self._metrics_bearer)
 
     def _check_signature(self, scope: Scope) -> str:
         """Return the digest that the body must have; refuse a request that no session has signed."""

@@ -74,17 +74,24 @@ class WebListener:
         context: QueueContext,
         sock: socket.socket | None,
         unix_socket: UnixSocket,
-        host: str,
-        port: int,
+        address: tuple[str, int],
         sessions: Sessions,
+        metrics_token: str,
     ) -> None:
         self._sock = sock
         self._unix_socket = unix_socket
         self._subscriptions = Subscriptions(context, ENDPOINTS)
         limits = current_limits()
         self._tab_connections = TabConnections(context, self._subscriptions, sessions, limits.tabs)
-        hosts = LOOPBACK | _names_of(host)
-        auth = TokenAuth(make_app(context), self._tab_connections, load_assets(), sessions, hosts)
+        self.host, self.port = address
+        auth = TokenAuth(
+            make_app(context),
+            self._tab_connections,
+            load_assets(),
+            sessions,
+            metrics_token,
+            LOOPBACK | _names_of(self.host),
+        )
         self._config = make_config(
             auth,
             ws=WebSocketsSansIOProtocol,
@@ -94,8 +101,6 @@ class WebListener:
         self._state = Serving()
         self._visitors = Visitors(limits)
         self._servers: list[asyncio.Server] = []
-        self.host = host
-        self.port = port
 
     @property
     def tabs(self) -> set[Tab]:

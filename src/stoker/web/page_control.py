@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING
 
 from stoker import wire
 from stoker.errors import StokerError
-from stoker.web.token import forget_secrets, read_secrets, renew_secrets, token_path
+from stoker.web.token import (
+    forget_metrics_token,
+    forget_secrets,
+    keep_metrics_token,
+    read_secrets,
+    renew_secrets,
+    token_path,
+)
 
 if TYPE_CHECKING:
     import socket
@@ -37,7 +44,8 @@ class PageControl:
         """Open the page where it was before the restart; a notice says so if that fails.
 
         Open tabs reconnect with their handover secret. If another process has taken the port, the
-        secrets are removed: the tabs would connect to that process.
+        secrets are removed: the tabs would connect to that process, and it may have been sent the token
+        for the metrics.
         """
         place = self._context.config.text("web")
         if place == "none":
@@ -49,6 +57,7 @@ class PageControl:
             await self._serve(host, int(port), self._bind(host, (int(port),)), handed_over)
         except StokerError as error:
             forget_secrets(self._context.home)
+            forget_metrics_token(self._context.home)
             notice = f"the web page is closed: {error}; stoker web opens it again, --port N at another port"
             self._context.publisher.on_notice(notice)
 
@@ -65,6 +74,8 @@ class PageControl:
             if (host, port) == (now.host, now.port) and not new_token:
                 return self._place(now)
         host = host or LOOPBACK
+        if new_token:
+            forget_metrics_token(self._context.home)
         try:
             sock = await self._take_port(host, self._choices(host, port))
         except StokerError as error:
@@ -122,10 +133,13 @@ class PageControl:
             unix_socket = stack.enter_context(bind(os.path.join(home, SOCKET_NAME)))
             try:
                 sessions = Sessions(renew_secrets(home), handed_over)
+                metrics_token = keep_metrics_token(home)
             except OSError as error:
                 raise StokerError(f"cannot write {token_path(home)}: {error.strerror}") from None
             stack.pop_all()
-        self._listener = WebListener(self._context, sock, unix_socket, host, port, sessions)
+        self._listener = WebListener(
+            self._context, sock, unix_socket, (host, port), sessions, metrics_token
+        )
         await self._listener.start()
         return self._listener
 

@@ -21,6 +21,7 @@ from stoker.web.token import Secrets
 from stoker.wire import Problem
 
 TOKEN = "t" * 43
+METRICS_TOKEN = "m" * 43
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT")
 PATHS = sorted({endpoint.path for endpoint in ENDPOINTS})
 ASSETS = load_assets()
@@ -69,7 +70,7 @@ def ask(
     body: bytes = b"",
 ) -> tuple[int, dict[str, str], bytes, Inside]:
     inside, sent = Inside(), []
-    door = TokenAuth(inside, inside, ASSETS, SESSIONS, LOOPBACK)
+    door = TokenAuth(inside, inside, ASSETS, SESSIONS, METRICS_TOKEN, LOOPBACK)
 
     async def send(message: Any) -> None:
         sent.append(message)
@@ -237,3 +238,22 @@ def test_a_file_that_the_browser_has_is_not_sent_again() -> None:
     etag = ask("GET", "/app.css", HOST)[1]["etag"]
     status, _answer, body, _inside = ask("GET", "/app.css", {**HOST, "if-none-match": etag})
     assert (status, body) == (304, b"")
+
+
+@pytest.mark.parametrize("path", [*PATHS, "/metrics/", "/Metrics", "/v1/../metrics"])
+@pytest.mark.parametrize("method", METHODS)
+def test_the_token_for_the_metrics_reads_them_and_nothing_else(method: str, path: str) -> None:
+    headers = {**HOST, "authorization": f"Bearer {METRICS_TOKEN}"}
+    status, _answer, _body, inside = ask(method, path, headers)
+    is_allowed = (method, path) == ("GET", "/metrics")
+    assert (status, inside.came) == ((200, [path]) if is_allowed else (401, []))
+
+
+def test_the_metrics_need_their_whole_token_and_a_name_of_this_machine() -> None:
+    good = f"Bearer {METRICS_TOKEN}"
+    for given in (good[:-1], good + "m", good.lower(), METRICS_TOKEN, "Bearer ", "Bearer ÿ"):
+        assert ask("GET", "/metrics", {**HOST, "authorization": given})[0] == 401
+    elsewhere = {"host": "evil.example", "authorization": good}
+    assert ask("GET", "/metrics", elsewhere)[0] == 403
+    twice = [*HOST.items(), ("authorization", good), ("authorization", good)]
+    assert ask("GET", "/metrics", twice)[0] == 400

@@ -6,7 +6,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from stoker.web.token import forget_secrets, read_secrets, renew_secrets, token_path
+from stoker.web.token import (
+    forget_metrics_token,
+    forget_secrets,
+    keep_metrics_token,
+    metrics_token_path,
+    read_secrets,
+    renew_secrets,
+    token_path,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -54,3 +62,24 @@ def test_a_link_or_a_fifo_instead_of_the_token_file_is_not_read(tmp_path: Path) 
     os.mkfifo(tmp_path / "token", 0o600)
     assert read_secrets(str(tmp_path)) is None
     assert renew_secrets(str(tmp_path)) != made
+
+
+def test_the_token_for_the_metrics_is_the_owners_and_stays_until_it_is_forgotten(
+    tmp_path: Path,
+) -> None:
+    home = str(tmp_path)
+    made = keep_metrics_token(home)
+    assert len(made) >= 43
+    assert stat.S_IMODE(os.stat(metrics_token_path(home)).st_mode) == 0o600
+    renew_secrets(home)
+    forget_secrets(home)
+    assert keep_metrics_token(home) == made
+    forget_metrics_token(home)
+    assert keep_metrics_token(home) != made
+
+
+def test_a_token_for_the_metrics_that_others_could_read_is_replaced(tmp_path: Path) -> None:
+    made = keep_metrics_token(str(tmp_path))
+    os.chmod(metrics_token_path(str(tmp_path)), 0o644)
+    assert keep_metrics_token(str(tmp_path)) != made
+    assert stat.S_IMODE(os.stat(metrics_token_path(str(tmp_path))).st_mode) == 0o600
