@@ -232,3 +232,40 @@ def test_a_paused_project_is_resumed_on_the_page(site: Site) -> None:
     notice.get_by_role("button", name="Resume").click()
     expect(notice).to_have_count(0)
     expect(page.locator(f"tr[data-job='{job}'] .state")).to_have_text("done")
+
+
+def test_back_from_a_job_leads_to_the_same_page_and_place(site: Site) -> None:
+    site.queue.ok("pause", "--queue")
+    lines = "".join(f"echo {number}\n" for number in range(120))
+    site.queue.ok("add", "--batch", site.queue.stoker.file("batch", lines))
+    first = min(site.queue.states())
+    page = site.tab("/jobs")
+    page.get_by_role("button", name="Next", exact=True).click()
+    for leave in (
+        lambda: page.go_back(),
+        lambda: page.get_by_role("link", name="← Jobs").click(),
+        lambda: page.keyboard.press("u"),
+    ):
+        expect(row(page, first + 50)).to_be_visible()
+        row(page, first + 90).scroll_into_view_if_needed()
+        page.wait_for_function("() => history.state && history.state.scroll[1] > 100")
+        row(page, first + 90).get_by_role("link").click()
+        expect(page.get_by_role("heading", name=f"Job {first + 90}")).to_be_visible()
+        leave()
+        expect(row(page, first + 90)).to_be_in_viewport()
+        expect(page.get_by_text("Page 2", exact=True)).to_be_visible()
+    page.reload()
+    expect(row(page, first + 50)).to_be_attached()
+    expect(page.get_by_text("Page 2", exact=True)).to_be_visible()
+
+
+def test_a_focused_filter_shows_what_the_address_says(site: Site) -> None:
+    page = site.tab("/jobs?text=alpha")
+    field = page.get_by_label("Search")
+    expect(field).to_have_value("alpha")
+    field.focus()
+    page.evaluate("location.hash = '/jobs?text=beta'")
+    expect(field).to_have_value("beta")
+    field.press_sequentially("s")
+    page.wait_for_url("**text=betas")
+    expect(field).to_have_value("betas")

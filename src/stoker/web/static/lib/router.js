@@ -1,15 +1,79 @@
 /** Which page is shown: `#/jobs?states=failed`, so that links, bookmarks and the back button work. */
 
-import {signal} from '/lib/signal.js';
+import {effect, onCleanup, signal} from '/lib/signal.js';
 
 /** @typedef {{path: string, query: URLSearchParams}} Place */
 
 /** The present page. */
 export const place = signal(read());
 
-addEventListener('hashchange', () => {
+/** The address that led here, and the newest one of each list page. */
+let before = '';
+/** @type {Map<string, string>} */
+const lists = new Map([['/jobs', '#/jobs']]);
+let shown = location.hash;
+
+addEventListener('hashchange', moved);
+
+function moved() {
+  if (location.hash !== shown) before = shown;
+  shown = location.hash;
   place.value = read();
-});
+  if (lists.has(place.peek().path)) lists.set(place.peek().path, shown);
+}
+
+/**
+ * The list that the user has seen last, with its filter and page.
+ * @param {string} path
+ */
+export function lastList(path) {
+  return lists.get(path) ?? `#${path}`;
+}
+
+/**
+ * Go back to that list: by the history if it is just behind, so that its scroll position comes back too.
+ * @param {string} path
+ */
+export function backTo(path) {
+  if (before === lastList(path)) history.back();
+  else location.hash = lastList(path);
+}
+
+const SCROLL_PAUSE_MS = 100;
+
+/**
+ * Keep the scroll positions of the window and an element with their entry of the history, and restore them once the
+ * content is there again.
+ * @param {HTMLElement} element
+ * @param {() => boolean} isReady followed
+ */
+export function keepScroll(element, isReady) {
+  /** @type {ReturnType<typeof setTimeout> | undefined} */
+  let timer;
+  const {path} = place.peek();
+  let wanted = /** @type {{scroll?: [number, number]} | null} */ (history.state)?.scroll;
+  const note = () => {
+    clearTimeout(timer);
+    timer = setTimeout(() => {
+      if (place.peek().path === path) history.replaceState({scroll: [scrollY, element.scrollTop]}, '');
+    }, SCROLL_PAUSE_MS);
+  };
+  element.addEventListener('scroll', note);
+  addEventListener('scroll', note);
+  effect(() => {
+    if (!wanted || !isReady()) return;
+    const [window, inner] = wanted;
+    wanted = undefined;
+    requestAnimationFrame(() => {
+      scrollTo(0, window);
+      element.scrollTop = inner;
+    });
+  });
+  onCleanup(() => {
+    clearTimeout(timer);
+    removeEventListener('scroll', note);
+  });
+}
 
 /**
  * The link to a page.
@@ -32,7 +96,8 @@ export function go(path, query = {}, {replace = false} = {}) {
   if (target === location.hash) return;
   if (replace) history.replaceState(null, '', target);
   else history.pushState(null, '', target);
-  place.value = read();
+  if (replace) shown = location.hash;
+  moved();
 }
 
 /**

@@ -7,7 +7,7 @@ import {watch} from '/lib/connection.js';
 import {shortcut} from '/lib/keys.js';
 import {jobLog} from '/lib/logview.js';
 import {confirmed, order} from '/lib/job_actions.js';
-import {go, link} from '/lib/router.js';
+import {backTo, go, lastList} from '/lib/router.js';
 import {facts} from '/pages/job/facts.js';
 import {attempts, timeline} from '/pages/job/history.js';
 import {charts} from '/pages/job/charts.js';
@@ -35,14 +35,21 @@ export function page({parts}) {
   const job = computed(() => /** @type {Detail | undefined} */ (answer.value.data));
   const id = computed(() => job.value?.id);
   const isGone = computed(() => answer.value.problem?.status === 404);
-  shortcut('u', 'back to the jobs', () => go('/jobs'));
+  shortcut('u', 'back to the jobs', () => backTo('/jobs'));
   return h(
     'section',
     null,
-    h('p', {class: 'up'}, h('a', {href: link('/jobs')}, '← Jobs')),
+    h('p', {class: 'up'}, h('a', {href: lastList('/jobs'), onclick: back}, '← Jobs')),
     () => (id.value !== undefined && !isGone.value ? show(id.value, /** @type {import('/lib/signal.js').Signal<Detail>} */ (job)) : h('h1', null, `Job ${name}`)),
     () => isGone.value && h('p', {class: 'empty'}, answer.value.problem?.detail ?? ''),
   );
+}
+
+/** @param {MouseEvent} event */
+function back(event) {
+  if (event.ctrlKey || event.metaKey || event.shiftKey) return;
+  event.preventDefault();
+  backTo('/jobs');
 }
 
 /**

@@ -7,7 +7,7 @@ import {shortcut} from '/lib/keys.js';
 import {filterOf, filters} from '/pages/jobs/filters.js';
 import {actions} from '/pages/jobs/actions.js';
 import {table} from '/pages/jobs/table.js';
-import {go, link} from '/lib/router.js';
+import {go, keepScroll, link} from '/lib/router.js';
 
 /**
  * @typedef {object} Job
@@ -44,24 +44,25 @@ const COUNT_EACH_MS = 3000;
 
 /** @param {import('/pages/index.js').Context} context */
 export function page({query}) {
-  /** @type {import('/lib/signal.js').Signal<string[]>} */
-  const cursors = signal([]);
+  const cursors = computed(() => JSON.stringify(query.value.getAll('after')));
+  /** @param {string[]} after @param {{replace?: boolean}} [how] */
+  const turn = (after, how = {}) => go('/jobs', {...filterOf(query.peek()), sort: query.peek().get('sort'), after}, how);
   /** @param {Record<string, string | string[] | null>} change */
   const filter = (change) => go('/jobs', {...filterOf(query.peek()), sort: query.peek().get('sort'), ...change}, {replace: true});
-  const view = {query, filter, page: computed(() => cursors.value.length + 1), jobs: readJobs(query, cursors), chosen: signal(new Set()), counts: readCounts(query)};
-  let known = query.peek().toString();
+  const view = {query, filter, page: computed(() => query.value.getAll('after').length + 1), jobs: readJobs(query, cursors), chosen: signal(new Set()), counts: readCounts(query)};
+  const part = computed(() => JSON.stringify([filterOf(query.value), query.value.get('sort')]));
+  let known = part.peek();
   effect(() => {
-    const text = query.value.toString();
-    if (text === known) return;
-    known = text;
-    cursors.value = [];
-    view.chosen.value = new Set();
+    if (part.value !== known) view.chosen.value = new Set();
+    known = part.value;
   });
   effect(() => {
     // No job of this part matches: continue with the next part.
     const jobs = view.jobs.value;
-    if (jobs && !jobs.jobs.length && jobs.next) cursors.value = [...cursors.peek(), jobs.next];
+    if (jobs && !jobs.jobs.length && jobs.next) turn([...query.peek().getAll('after'), jobs.next], {replace: true});
   });
+  const rows = table(view);
+  keepScroll(rows, () => view.jobs.value !== undefined);
   const isEmpty = computed(() => view.jobs.value !== undefined && !view.jobs.value.jobs.length && !view.jobs.value.next);
   return h(
     'section',
@@ -69,20 +70,20 @@ export function page({query}) {
     h('h1', null, 'Jobs'),
     filters(view),
     actions(view),
-    table(view),
+    rows,
     () => isEmpty.value && empty(query.value),
-    pager(view, cursors),
+    pager(view, turn),
   );
 }
 
 /**
  * @param {import('/lib/signal.js').Signal<URLSearchParams>} query
- * @param {import('/lib/signal.js').Signal<string[]>} cursors
+ * @param {import('/lib/signal.js').Signal<string>} cursors a JSON list
  */
 function readJobs(query, cursors) {
   const jobs = signal(/** @type {Jobs | undefined} */ (undefined));
   effect(() => {
-    const answer = watch('/v1/ls', {...filterOf(query.value), sort: query.value.get('sort'), after: cursors.value.at(-1), limit: PAGE});
+    const answer = watch('/v1/ls', {...filterOf(query.value), sort: query.value.get('sort'), after: JSON.parse(cursors.value).at(-1), limit: PAGE});
     effect(() => {
       // The old rows stay until new ones arrive.
       if (answer.value.data) jobs.value = /** @type {Jobs} */ (answer.value.data);
@@ -131,24 +132,24 @@ function empty(query) {
 
 /**
  * @param {JobsView} view
- * @param {import('/lib/signal.js').Signal<string[]>} cursors
+ * @param {(after: string[]) => void} turn
  */
-function pager(view, cursors) {
-  const isFirst = computed(() => !cursors.value.length);
+function pager(view, turn) {
+  const isFirst = computed(() => view.page.value === 1);
   const next = computed(() => view.jobs.value?.next ?? null);
   const back = () => {
-    if (cursors.peek().length) cursors.value = cursors.peek().slice(0, -1);
+    if (!isFirst.peek()) turn(view.query.peek().getAll('after').slice(0, -1));
   };
   const on = () => {
     const cursor = next.peek();
-    if (cursor) cursors.value = [...cursors.peek(), cursor];
+    if (cursor) turn([...view.query.peek().getAll('after'), cursor]);
   };
   shortcut('n', 'next page of jobs', on);
   shortcut('p', 'previous page of jobs', back);
   return h(
     'nav',
     {class: 'row pager', 'aria-label': 'Pages of jobs'},
-    h('button', {disabled: () => isFirst.value, onclick: () => (cursors.value = [])}, 'First'),
+    h('button', {disabled: () => isFirst.value, onclick: () => turn([])}, 'First'),
     h('button', {disabled: () => isFirst.value, onclick: back}, 'Previous'),
     h('span', {class: 'soft'}, () => `Page ${view.page.value}`),
     h('button', {disabled: () => !next.value, onclick: on}, 'Next'),

@@ -15,7 +15,7 @@ const COLUMNS = [
   ['State', null, (attempt) => badge(attempt.state)],
   ['End', 'clock', ending],
   ['GPU', null, (attempt) => attempt.slots ?? ''],
-  ['PID', 'num', (attempt) => attempt.pid ?? ''],
+  ['PID', 'num', (attempt) => (attempt.ended_at === null ? (attempt.pid ?? '') : '')],
   ['Took', 'num', (attempt) => span(attempt.started_at, attempt.ended_at)],
   ['CPU', 'num', (attempt) => (attempt.cpu_s === null ? '' : duration(attempt.cpu_s))],
   ['Memory', 'num', (attempt) => (attempt.max_rss_bytes === null ? '' : size(attempt.max_rss_bytes))],

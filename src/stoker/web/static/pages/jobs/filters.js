@@ -88,6 +88,7 @@ function labelled(title, control) {
 function field(query, name, placeholder, set, ref) {
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   let timer;
+  let own = ''; // what this field has put into the address
   /** @type {HTMLInputElement} */
   const input = h('input', {
     type: 'search',
@@ -95,13 +96,18 @@ function field(query, name, placeholder, set, ref) {
     name,
     oninput: () => {
       clearTimeout(timer);
-      timer = setTimeout(() => set({[name]: input.value.trim() || null}), TYPING_MS);
+      timer = setTimeout(() => {
+        own = input.value.trim();
+        set({[name]: own || null});
+      }, TYPING_MS);
     },
   });
   ref?.(input);
   effect(() => {
     const value = query.value.get(name) ?? '';
-    if (document.activeElement !== input) input.value = value;
+    if (value === own) return; // the user may have typed on
+    clearTimeout(timer);
+    own = input.value = value;
   });
   return input;
 }
