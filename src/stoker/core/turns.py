@@ -50,7 +50,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     `lead_s` is how much less it has used than the one that looks, both divided by their shares. `gpus` are
     the lease keys of the GPUs that it can use, `wants` is how many of them, `holds` how many it uses already.
     Its first job needs `needs` GPUs, of which it has gathered some: it holds `gathers` that it does not use.
-    `told_at_s` is when it has told that: a GPU that it took since then may still be among those that it wants.
+    `told_at_s` is when it has told that: a GPU that it took since then may still be among those it wants.
     """
 
     name: str

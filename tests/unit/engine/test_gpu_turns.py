@@ -374,7 +374,12 @@ def test_one_waiting_job_ends_no_more_than_one_preemptible_job(box: Box) -> None
     bob.add("test")
     box.run(60, lengths)
     assert bob.states() == {1: "done"}
-    assert sorted(len(ann.attempts(job)) for job in range(1, 5)) == [0, 0, 0, 1]  # those that are over
+    assert sorted(len(ann.attempts(job)) for job in range(1, 5)) == [
+        0,
+        0,
+        0,
+        1,
+    ]  # those that are over
     bob.add("test", "test")
     box.run(60, lengths)
     assert set(bob.states().values()) == {"done"}
