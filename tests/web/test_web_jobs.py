@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from playwright.sync_api import expect
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from playwright.sync_api import Locator, Page
 
     from web.conftest import Site
@@ -241,11 +243,12 @@ def test_back_from_a_job_leads_to_the_same_page_and_place(site: Site) -> None:
     first = min(site.queue.states())
     page = site.tab("/jobs")
     page.get_by_role("button", name="Next", exact=True).click()
-    for leave in (
-        lambda: page.go_back(),
-        lambda: page.get_by_role("link", name="← Jobs").click(),
+    ways: list[Callable[[], object]] = [
+        page.go_back,
+        page.get_by_role("link", name="← Jobs").click,
         lambda: page.keyboard.press("u"),
-    ):
+    ]
+    for leave in ways:
         expect(row(page, first + 50)).to_be_visible()
         row(page, first + 90).scroll_into_view_if_needed()
         page.wait_for_function("() => history.state && history.state.scroll[1] > 100")
