@@ -17,10 +17,13 @@ _LONGEST_S = 86400.0
 _PLACEHOLDERS = ("project", "name", "id", "index")
 
 
-def read_options(given: Mapping[str, Any]) -> dict[str, Any]:
+def read_options(
+    given: Mapping[str, Any], spell: Callable[[str], str] = lambda name: f"--{name}"
+) -> dict[str, Any]:
     """Return the entries of a submission for the options of a command line.
 
-    An option without a reader below is an entry of the same name and value.
+    An option without a reader below is an entry of the same name and value. `spell` is how messages name
+    an option.
     """
     options: dict[str, Any] = {}
     for name, value in given.items():
@@ -30,7 +33,7 @@ def read_options(given: Mapping[str, Any]) -> dict[str, Any]:
         try:
             options[field] = value if read is None else read(value)
         except ValueError as error:
-            raise UsageError(f"--{name.replace('_', '-')}: {error}") from None
+            raise UsageError(f"{spell(name.replace('_', '-'))}: {error}") from None
     return options
 
 

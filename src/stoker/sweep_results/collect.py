@@ -79,8 +79,13 @@ def write_manifest(sweep: Sweep) -> None:
         goal=metric.goal if metric else "minimize",
         regex=metric.regex if metric else None,
     )
-    os.makedirs(sweep.root, exist_ok=True)
-    path = os.path.join(sweep.root, MANIFEST)
+    save_manifest(sweep.root, manifest)
+
+
+def save_manifest(root: str, manifest: SweepManifest) -> None:
+    """Write a manifest to the folder that it describes, atomically."""
+    os.makedirs(root, exist_ok=True)
+    path = os.path.join(root, MANIFEST)
     fresh = f"{path}.{os.getpid()}.new"  # another process may write it at the same time
     with open(fresh, "wb") as file:
         file.write(msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n")

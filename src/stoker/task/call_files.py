@@ -54,10 +54,15 @@ def name_of(function: Callable[..., Any]) -> str:
     return f"{module}.{getattr(named, '__qualname__', type(named).__qualname__)}"
 
 
-def call_argv(path: str) -> list[str]:
-    """Return the command that makes the call in a file."""
+def call_argv(path: str, name: str | None = None) -> list[str]:
+    """Return the command that makes the call in a file.
+
+    The command begins with the `name`, for those who read lists of jobs. In the queue, calls of one name
+    share what a warm start learns of their imports.
+    """
     flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]  # as multiprocessing does
-    return [sys.executable, *flags, "-c", _BOOTSTRAP, _ROOT, path]
+    program = _BOOTSTRAP if name is None else f"# {name}\n{_BOOTSTRAP}"
+    return [sys.executable, *flags, "-c", program, _ROOT, path]
 
 
 def trace_of(path: str) -> str:
@@ -98,12 +103,18 @@ def take_result(path: str, job: Job) -> Any:
     JobError if its process left no result.
     """
     try:
+        return load_result(path, job)
+    finally:
+        remove_call(path)
+
+
+def load_result(path: str, job: Job) -> Any:
+    """Return or raise as `take_result` does, and keep the files."""
+    try:
         with open(f"{path}{RESULT}", "rb") as file:
             status, description, body = read_result(file)
     except FileNotFoundError:
         raise JobError(f"{job.command}: {job.reason or 'left no result'}", job) from None
-    finally:
-        remove_call(path)
     if status == RETURNED:
         return _load(body, job, "what it returned")
     assert description is not None

@@ -24,6 +24,17 @@ UNPICKLABLE = "unpicklable"
 _HIGHEST = -1
 
 
+class FailedCallError(Exception):
+    """Raised by a call that failed and has a value for its caller all the same.
+
+    The value becomes its result, its cause is printed, and its process exits with 1.
+    """
+
+    def __init__(self, value: Any) -> None:
+        super().__init__("the call failed")
+        self.value = value
+
+
 def main() -> None:
     """Make the call in the file that the only argument names; exit 0 only if the result is written."""
     path = sys.argv[1]
@@ -33,6 +44,11 @@ def main() -> None:
         try:
             function, args, kwargs = pickle.load(file)
             value = function(*args, **kwargs)
+        except FailedCallError as failed:
+            _write(path, RETURNED, failed.value)
+            sys.stdout.flush()
+            sys.stderr.write(_describe(failed.__cause__ or failed)[2])
+            raise SystemExit(1) from None
         except BaseException as error:
             _write(path, RAISED, error)
             if not is_loud:
