@@ -81,6 +81,10 @@ class Cluster:
     def of_ray(self, host: int) -> list[int]:
         return [pid for pid, words in self.hosts.processes(host).items() if "ray" in words]
 
+    def stand_ins(self, host: int) -> int:
+        """How many processes stand in for Ray's two agents."""
+        return [*self.hosts.processes(host).values()].count("cat")
+
     def raylet(self, host: int) -> int:
         (pid,) = (
             pid for pid, words in self.hosts.processes(host).items() if "raylet/raylet" in words
@@ -132,7 +136,16 @@ def test_a_killed_raylet_restarts_under_the_same_name(cluster: Cluster) -> None:
     until(is_back, "Ray is up again", 60)
     now = cluster.status(1)
     assert now["id"] == before["id"]
+    until(lambda: cluster.stand_ins(1) == 2, "those of the killed raylet have ended")
     until(lambda: set(cluster.states().values()) == {"up"}, "all are there", 60)
+
+
+def test_ray_runs_no_process_that_the_queue_does_not_need(cluster: Cluster) -> None:
+    others = re.compile(r"ashboard|RuntimeEnv|runtime_env|monitor|ray\.scripts")
+    for host in (0, 1):
+        programs = [line.partition(" --")[0] for line in cluster.hosts.processes(host).values()]
+        assert [program for program in programs if "raylet/raylet" in program]
+        assert not [program for program in programs if others.search(program)]
 
 
 def test_ray_does_not_outlive_its_ray_supervisor(cluster: Cluster) -> None:

@@ -17,7 +17,7 @@ from security.second_user import SecondUser
 # Finds the folder as any user can, tries to change it, and prints what was possible.
 _ATTACK = """
 words = open(f"/proc/{sys.argv[3]}/cmdline").read().split("\\0")
-folder = next(word.partition("=")[2] for word in words if word.startswith("--temp-dir="))
+folder = next(word.partition("=")[2] for word in words if word.startswith("--temp_dir="))
 socket_path = os.path.join(folder, "session_latest", "sockets", "raylet")
 
 def plant_a_link():
@@ -119,7 +119,7 @@ class RayHead:
     def parts(self) -> dict[str, int]:
         """The pids of Ray's processes by name, as the box sees them."""
         found = self.hosts.processes(0).items()
-        names = ("ray.scripts.scripts", "gcs_server", "raylet/raylet")
+        names = ("ray_waiter.py", "gcs_server", "raylet/raylet")
         return {
             name: pid for name in names for pid, words in found if name in words.split(" --")[0]
         }
@@ -155,8 +155,8 @@ def neighbour(head: RayHead, second_user: SecondUser) -> Iterator[SecondUser]:
 def test_a_second_user_cannot_reach_the_sockets_of_ray_nor_plant_a_link(
     head: RayHead, neighbour: SecondUser, tmp_path: Path
 ) -> None:
-    ray = head.parts()["ray.scripts.scripts"]
-    assert neighbour.run(_ATTACK, str(ray), str(tmp_path / "victim")) == ""
+    raylet = head.parts()["raylet/raylet"]
+    assert neighbour.run(_ATTACK, str(raylet), str(tmp_path / "victim")) == ""
 
 
 def test_modules_of_a_project_do_not_get_into_ray(head: RayHead) -> None:

@@ -1,4 +1,4 @@
-"""All uses of Ray's Python interface. No other module imports Ray.
+"""All uses of Ray's Python interface. Of the other modules, only `ray_launcher` imports Ray.
 
 Ray is an optional dependency and takes a second to import, so each function imports it when it is called.
 """

@@ -43,7 +43,7 @@ def ray_words(node: ClusterNode, settings: ClusterSettings, temp_dir: str) -> li
         VERSION_LABEL: __version__.replace("+", "-"),
     }
     return [
-        *(sys.executable, "-m", "ray.scripts.scripts", "start", "--block"),
+        *(sys.executable, "-m", "stoker.cluster.ray_launcher", "--block"),
         *_place(settings),
         f"--node-ip-address={settings.own_address}",
         *_ports(settings),
@@ -101,6 +101,8 @@ def ray_environment(home: str, environ: Mapping[str, str]) -> dict[str, str]:
         "RAY_AUTH_TOKEN_PATH": token_path(home),
         **tls_environment(load_certificates(home)),
         "RAY_DEFAULT_PYTHON_VERSION_MATCH_LEVEL": "minor",
+        # The processes that stand in for Ray's agents end with the raylet.
+        "RAY_enable_pipe_based_agent_to_parent_health_check": "1",
         # The memory monitor would kill the agent, Ray's only task here, when jobs fill the memory.
         "RAY_memory_monitor_refresh_ms": "0",
         "PYTHONUNBUFFERED": "1",
