@@ -34,6 +34,14 @@ def test_a_table_is_printed(stoker: Stoker) -> None:
     ]
 
 
+def test_predictions_for_new_sizes_are_counted(stoker: Stoker) -> None:
+    words = ("--sizes", "--seeds", "1", "--gpus", "1x140G")
+    ended = stoker.end(stoker.start("simulate", *words))
+    assert "with sizes not seen before" in ended.out.splitlines()[-1]
+    (row,) = json.loads(stoker.end(stoker.start("simulate", *words, "--json")).out)
+    assert row["policies"]["stoker"]["predicted"] > 10
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [

@@ -9,6 +9,7 @@ import msgspec
 from stoker.core.failure import OomFigures
 from stoker.core.sharing.overrun import Case, Remedy, judge_oom, raise_reservations
 from stoker.core.sharing.packing import Knowledge, Packing, pack, revise, sm_of, tenant_of
+from stoker.core.sharing.parameters import sizes_of
 from stoker.core.sharing.profile import Profile
 from stoker.core.sharing.request import ShareRequest
 from stoker.core.sharing.reservation import Probe, Source
@@ -45,6 +46,8 @@ class SimulatedOutcome(msgspec.Struct, frozen=True, kw_only=True):
     lost: int  # jobs that never succeeded
     learned: int = 0  # starts with a reservation that was learned
     too_small: int = 0  # those of them that needed more
+    predicted: int = 0  # starts with a learned reservation, of sizes that no run had had before
+    underestimated: int = 0  # those of them that needed more
     mean_tenants: float
 
 
@@ -101,6 +104,7 @@ class Simulation:
         self._failures: dict[int, int] = {}
         self._ooms = 0
         self._lost = self._learned = self._too_small = 0
+        self._predicted = self._underestimated = 0
         self._may_start_at = 0.0
         self._wake_at: set[float] = set()
         self._tenant_seconds = self._busy_seconds = 0.0
@@ -120,6 +124,8 @@ class Simulation:
             lost=self._lost,
             learned=self._learned,
             too_small=self._too_small,
+            predicted=self._predicted,
+            underestimated=self._underestimated,
             mean_tenants=self._tenant_seconds / max(1e-9, self._busy_seconds),
         )
 
@@ -272,14 +278,23 @@ class Simulation:
             run = _Run(request.job, self._works[request.job], tenant, self._now)
             self._runs[joining.gpu].append(run)
             if joining.reservation.source is Source.LEARNED:
-                self._learned += 1
-                self._too_small += run.work.peak_bytes > joining.reservation.bytes
+                self._judge_learned(run.work, joining.reservation.bytes)
             if tenant.cold:
                 self._wake(self._rules.probe_s)
             self._wake(self._rules.ramp_flat_s)
         if started:
             self._waiting = [request for request in self._waiting if request.job not in started]
             self._set_rates()
+
+    def _judge_learned(self, work: Work, reserved_bytes: int) -> None:
+        """Count a start with a learned reservation, and whether the run will need more."""
+        is_too_small = work.peak_bytes > reserved_bytes
+        self._learned += 1
+        self._too_small += is_too_small
+        points = self._profiles[work.kind, _MODEL].points
+        if sizes_of(work.params) not in {sizes_of(point.params) for point in points}:
+            self._predicted += 1
+            self._underestimated += is_too_small
 
     def _first_of(
         self, requests: list[ShareRequest], gpus: list[SharedGpu], known: Knowledge

@@ -76,6 +76,39 @@ def test_sizes_that_make_up_for_each_other_are_not_taken_to_be_without_effect() 
     assert estimate(points, params(bs=64, width=512)) is None
 
 
+def test_a_size_is_not_taken_to_save_memory_without_two_runs_that_show_it() -> None:
+    sizes = ((256, 128, 1.0), (64, 256, 1.4), (16, 512, 1.8))
+    points = tuple((params(bs=bs, width=width), gib * GIB) for bs, width, gib in sizes)
+    assert estimate(points, params(bs=128, width=512)) is None
+    shown = (*points, (params(bs=32, width=512), 1.5 * GIB))
+    found = estimate(shown, params(bs=24, width=512))
+    assert found is not None
+    assert found.upper >= 1.8 * GIB
+
+
+def test_runs_too_small_to_show_the_effect_of_a_size_do_not_tell_of_a_large_one() -> None:
+    runs = ((8, 0.500), (16, 0.503), (8, 0.501))
+    points = tuple((params(bs=bs, lr=lr), gib * GIB) for lr, (bs, gib) in enumerate(runs, start=1))
+    assert estimate(points, params(bs=17, lr=7)) is not None
+    assert estimate(points, params(bs=256, lr=0.1)) is None
+
+
+def test_a_line_over_a_product_with_a_rate_is_not_believed() -> None:
+    """Measured points: by chance they lie on a line over size × width × rate."""
+    runs = ((32, 0.03024, 128, 1.34), (64, 0.0252, 256, 4.07), (16, 0.00263, 128, 0.91))
+    points = tuple((params(bs=b, lr=lr, width=w), gib * GIB) for b, lr, w, gib in runs)
+    assert estimate(points, params(bs=128, lr=0.00076, width=128)) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "believed"),
+    [("seed", True), ("data.seed", True), ("random_state", True), ("seed_length", False)],
+)
+def test_a_seed_is_no_size(name: str, believed: bool) -> None:
+    points = tuple((params(**{name: value}), 2 * GIB) for value in (1, 2))
+    assert (estimate(points, params(**{name: 1337})) is not None) == believed
+
+
 def test_memory_that_falls_with_a_parameter_is_bounded_by_the_smaller_value() -> None:
     points = tuple((params(parts=parts), 16 * GIB / parts) for parts in (1, 2, 8))
     found = estimate(points, params(parts=4))

@@ -311,6 +311,15 @@ def test_a_larger_run_that_can_be_capped_gets_a_cap_that_grows_with_its_size() -
     assert found.can_be_capped
 
 
+def test_the_cap_of_another_seed_is_no_larger() -> None:
+    points = (Point((("bs", 8.0), ("seed", 0.0)), GIB),)
+    profile = Profile(peaks=(GIB,), points=points, sm=(0.2,))
+    params = (("bs", 16.0), ("seed", 1337.0))
+    request = ShareRequest(job=1, kind="k", params=params, can_be_capped=True)
+    found = reservation_for(request, gpu(), profile, None, RULES, day_s=0.0)
+    assert (found.source, found.bytes) == (Source.TRIAL, int(2 * RULES.few_factor * GIB))
+
+
 def computing(flat_s: float, sm_pct: float = 50.0) -> Probe:
     seen = AttemptUse(mem_peak_bytes=2 * GIB)
     return Probe(JobUse(key="1.1", watched_s=9, flat_s=flat_s, sm_pct=sm_pct, so_far=seen))

@@ -121,3 +121,13 @@ def test_memory_learned_by_parameter_beats_one_number_for_a_kind() -> None:
     assert ours.lost == 0
     assert ours.learned > 20
     assert ours.too_small <= 0.01 * ours.learned
+
+
+@pytest.mark.parametrize("machine", [SMALL, Machine(1, 140 * GIB)])
+def test_less_than_one_in_a_hundred_predictions_for_new_sizes_is_too_small(
+    machine: Machine,
+) -> None:
+    outcomes = [Simulation(draw_sizes(seed, machine), machine, OURS).run() for seed in (1, 2)]
+    predicted = sum(outcome.predicted for outcome in outcomes)
+    assert predicted > 30
+    assert sum(outcome.underestimated for outcome in outcomes) < 0.01 * predicted

@@ -179,6 +179,14 @@ def _print(machine: Machine, contests: Sequence[Comparison]) -> None:
     print(f"{machine.text}: {jobs} jobs, at the least {_span(least_s)}")
     print_table(_COLUMNS, [_row(name, contests) for name in names])
     print(f"Of what full knowledge would save, stoker saves {gain:.0%}.")
+    ours = [contest.outcomes["stoker"] for contest in contests]
+    predicted = sum(outcome.predicted for outcome in ours)
+    if predicted:
+        under = sum(outcome.underestimated for outcome in ours)
+        print(
+            f"Of {predicted} runs with sizes not seen before whose memory stoker predicted, {under} needed "
+            f"more than was reserved ({under / predicted:.1%})."
+        )
 
 
 def _row(name: str, contests: Sequence[Comparison]) -> list[str]:

@@ -2,18 +2,18 @@
 
 The estimate uses as few parameters as explain the figures. A parameter matters only if runs that differ in
 it have different figures. Along the parameters that matter, the figure is taken to rise or to fall, never
-both. Outside what the runs cover there is no estimate.
+both. Along a size it falls only if two runs show that. Outside what the runs cover there is no estimate.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import combinations, permutations
 
 import msgspec
 
-from stoker.core.sharing.parameters import Params
+from stoker.core.sharing.parameters import Params, is_size
 
 _ALIKE = 1.06  # figures within this factor are equal
 _MOST_NAMES = 6
@@ -24,8 +24,11 @@ _FIT_ERROR = 0.06  # a line with a larger error is not used
 _REACH = 2.5  # how far above the runs a fit is believed, as a factor
 _INSIDE = 1.05
 _CLOSE = 0.04
+_MOST_HIDDEN = 0.08  # effect that a parameter may have unnoticed, as a part of the figure
+_NOISE = 0.005
 
 Points = tuple[tuple[Params, float], ...]
+Feature = Callable[[tuple[float, ...]], float]
 
 
 class Estimate(msgspec.Struct, frozen=True):
@@ -81,16 +84,18 @@ def relevant(points: Points) -> tuple[tuple[str, ...], ...]:
 def _is_enough(points: Points, names: tuple[str, ...], chosen: tuple[str, ...]) -> bool:
     """Whether the runs show that no other parameter matters: few runs may look so by chance.
 
-    Either a line fits all runs closely, or for each other parameter there are two runs that differ in it and
-    not in the chosen ones. No other size may fall from one to the other, for that may make up for the rise.
+    Either a line over sizes fits all runs closely, or for each other parameter there are two runs that differ
+    in it and not in the chosen ones. No other size may fall from one to the other, for that may make up for
+    the rise.
     """
     signs = _signs(points, chosen) or ()
     placed = [(_place(dict(params), chosen, signs), figure) for params, figure in points]
-    fit = _best_fit(placed) if chosen else None
-    if fit is not None and fit.error <= _CLOSE and len(dict(placed)) > _FIT_POINTS:
+    others = tuple(name for name in names if name not in chosen)
+    sizes = _sizes(points, others)
+    fit = _best_fit(placed, _features(points, chosen)) if chosen else None
+    is_close = fit is not None and fit.error <= _CLOSE and len(dict(placed)) > _FIT_POINTS
+    if is_close and (_sizes(points, chosen) or not sizes):
         return True
-    others = [name for name in names if name not in chosen]
-    sizes = [name for name in others if all(dict(each)[name].is_integer() for each, _ in points)]
     pairs = [
         (dict(a), dict(b))
         for ((one, _), (a, _f)), ((two, _), (b, _g)) in permutations(
@@ -107,6 +112,7 @@ def _is_enough(points: Points, names: tuple[str, ...], chosen: tuple[str, ...]) 
     )
 
 
+@lru_cache(maxsize=256)
 def _varying(points: Points) -> tuple[str, ...]:
     """Return the names of parameters that differ between runs, those that follow the figure best first."""
     values: dict[str, list[float]] = {}
@@ -143,11 +149,32 @@ def _signs(points: Points, names: tuple[str, ...]) -> tuple[float, ...] | None:
     Rising comes first: most sizes cost memory.
     """
     rising = (1.0,) * len(names)
-    falling = [(*rising[:at], -1.0, *rising[at + 1 :]) for at in range(len(names))]
+    sizes = _sizes(points, names)
+    falling = [
+        (*rising[:at], -1.0, *rising[at + 1 :])
+        for at, name in enumerate(names)
+        if name not in sizes or _falls(points, name)
+    ]
     for signs in (rising, *falling):
         if _is_monotone([(_place(dict(params), names, signs), y) for params, y in points]):
             return signs
     return None
+
+
+def _falls(points: Points, name: str) -> bool:
+    """Whether two runs show that the figure falls with a size: no other size is smaller in the second one."""
+    sizes = _sizes(points, _varying(points))
+    return any(
+        a[name] < b[name] and f > g * _ALIKE and all(a[size] <= b[size] for size in sizes)
+        for (a, f), (b, g) in permutations([(dict(params), f) for params, f in points], 2)
+    )
+
+
+@lru_cache(maxsize=1024)
+def _sizes(points: Points, names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the parameters that may be sizes: a larger one is expected to cost memory."""
+    values = [dict(params) for params, _figure in points]
+    return tuple(name for name in names if all(is_size(name, each[name]) for each in values))
 
 
 def _is_monotone(placed: Sequence[tuple[tuple[float, ...], float]]) -> bool:
@@ -168,13 +195,16 @@ def _estimate_by(
         return None
     wanted = _place(asked, names, signs)
     placed = [(_place(dict(params), names, signs), figure) for params, figure in points]
+    fit = _best_fit(placed, _features(points, names)) if names else None
+    if fit is not None and fit.error > _FIT_ERROR:
+        fit = None
+    others = tuple(name for name in _varying(points) if name not in names)
+    if _hidden_effect(points, others, placed, fit, asked) > _MOST_HIDDEN:
+        return None
     same = [figure for place, figure in placed if place == wanted]
     if same:
         return Estimate(max(same), 0.0, len(same), names)
     above = [figure for place, figure in placed if _is_below(wanted, place)]
-    fit = _best_fit(placed)
-    if fit is not None and fit.error > _FIT_ERROR:
-        fit = None
     guess = None if fit is None else fit.at(wanted)
     if above:
         bound = min(above) * _INSIDE
@@ -184,6 +214,29 @@ def _estimate_by(
     if fit is None or guess is None or not _is_near(wanted, placed):
         return None
     return Estimate(guess, fit.margin + 0.1, len(points), names, exact=False)
+
+
+def _hidden_effect(
+    points: Points,
+    others: tuple[str, ...],
+    placed: Sequence[tuple[tuple[float, ...], float]],
+    fit: _Fit | None,
+    asked: dict[str, float],
+) -> float:
+    """Return what sizes far above the runs may add to the figure, though the runs show no effect of them.
+
+    The runs differ a little. At worst that is an effect of the size, and grows in a line.
+    """
+    spread = _NOISE if fit is None else max(_NOISE, fit.error)
+    for (one, a), (two, b) in combinations(placed, 2):
+        if one == two:
+            spread = max(spread, abs(a - b) / min(a, b))
+    effect = 0.0
+    for name in _sizes(points, others):
+        seen = [dict(params)[name] for params, _figure in points]
+        excess = asked.get(name, 0.0) - max(seen)
+        effect += spread * max(0.0, excess) / (max(seen) - min(seen))
+    return effect
 
 
 def _is_near(wanted: tuple[float, ...], placed: Sequence[tuple[tuple[float, ...], float]]) -> bool:
@@ -199,7 +252,7 @@ def _is_near(wanted: tuple[float, ...], placed: Sequence[tuple[tuple[float, ...]
 class _Fit(msgspec.Struct, frozen=True):
     """A straight line over one feature of the parameters. `error` is that of runs left out of the fit."""
 
-    feature: Callable[[tuple[float, ...]], float]
+    feature: Feature
     base: float
     slope: float
     error: float
@@ -214,40 +267,47 @@ class _Fit(msgspec.Struct, frozen=True):
         return self.base + self.slope * self.feature(place)
 
 
-def _best_fit(placed: Sequence[tuple[tuple[float, ...], float]]) -> _Fit | None:
+def _best_fit(
+    placed: Sequence[tuple[tuple[float, ...], float]], features: Sequence[Feature]
+) -> _Fit | None:
     """Return the line with the least error on runs that it was not made from; None for too few runs."""
     worst: dict[tuple[float, ...], float] = {}
     for place, figure in placed:
         worst[place] = max(figure, worst.get(place, 0.0))
-    if len(worst) < _FIT_POINTS:
-        return None
     items = sorted(worst.items())
-    fits = [fit for feature in _features(len(items[0][0])) if (fit := _fit(items, feature))]
+    if len(items) < _FIT_POINTS + len(items[0][0]) - 1:
+        return None
+    fits = [fit for feature in features if (fit := _fit(items, feature))]
     return min(fits, key=lambda fit: fit.error, default=None)
 
 
-def _features(count: int) -> Iterator[Callable[[tuple[float, ...]], float]]:
-    """Return what memory may be proportional to: a parameter, its square, or products of several."""
+def _features(points: Points, names: tuple[str, ...]) -> list[Feature]:
+    """Return what memory may be proportional to: a size, its square, the product or the sum of several.
 
-    def power(exponents: tuple[float, ...]) -> Callable[[tuple[float, ...]], float]:
+    A rate beside sizes is in none of them: few runs fit such a product by chance.
+    """
+    sizes = _sizes(points, names)
+    chosen = [at for at, name in enumerate(names) if name in sizes] or list(range(len(names)))
+
+    def power(exponents: Sequence[tuple[int, float]]) -> Feature:
         def feature(place: tuple[float, ...]) -> float:
             product = 1.0
-            for value, exponent in zip(place, exponents, strict=True):
-                product *= value**exponent if value > 0 else value
+            for at, exponent in exponents:
+                product *= place[at] ** exponent if place[at] > 0 else place[at]
             return product
 
         return feature
 
-    yield power((1.0,) * count)
-    for index in range(count):
-        yield power(tuple(2.0 if at == index else 1.0 for at in range(count)))
-    if count > 1:
-        yield sum
+    found = [power([(at, 1.0) for at in chosen])]
+    found += [power([(at, 2.0 if at == twice else 1.0) for at in chosen]) for twice in chosen]
+    if len(chosen) > 1:
+        found.append(lambda place: sum(place[at] for at in chosen))
+    return found
 
 
 def _fit(
     items: Sequence[tuple[tuple[float, ...], float]],
-    feature: Callable[[tuple[float, ...]], float],
+    feature: Feature,
 ) -> _Fit | None:
     pairs = [(feature(place), figure) for place, figure in items]
     line = _line(pairs)

@@ -14,6 +14,7 @@ _MOST = 24
 _HASH = re.compile(r"\b(?=[0-9a-f]*\d)[0-9a-f]{8,}\b")
 _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
 _NAME = re.compile(r"([A-Za-z][\w.-]*)[= ]$")
+_LABEL = re.compile(r"(?:^|[._-])(?:seeds?|random_state|rng|fold|repeat|replica|trial)$")
 
 
 class Template(msgspec.Struct, frozen=True):
@@ -60,6 +61,16 @@ def mask(words: Sequence[str], run_dir: str | None = None) -> Template:
         for position, match in enumerate(found[:_MOST])
     )
     return Template(_NUMBER.sub("#", text), _unique(params))
+
+
+def is_size(name: str, value: float) -> bool:
+    """Whether a parameter may be a size, which costs memory: a whole number that is no seed or the like."""
+    return value.is_integer() and _LABEL.search(name.lower()) is None
+
+
+def sizes_of(params: Params) -> Params:
+    """Return the parameters that may be sizes."""
+    return tuple((name, value) for name, value in params if is_size(name, value))
 
 
 def _numbers_in(values: Mapping[str, object]) -> Params:

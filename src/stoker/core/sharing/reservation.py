@@ -6,7 +6,7 @@ import enum
 
 import msgspec
 
-from stoker.core.sharing.parameters import Params
+from stoker.core.sharing.parameters import Params, is_size
 from stoker.core.sharing.profile import Profile
 from stoker.core.sharing.request import ShareRequest
 from stoker.core.sharing.rules import Mode, SharingRules
@@ -192,13 +192,13 @@ def _least_growth(request: ShareRequest, profile: Profile) -> float:
 def _growth(before: Params, after: Params) -> float:
     """Return how many times larger a run may be: the product of the ratios of its whole numbers.
 
-    Sizes are whole numbers. Rates and shares, which are not, hardly ever cost memory.
+    Sizes are whole numbers. Rates and shares, which are not, hardly ever cost memory, and seeds never do.
     """
     known = dict(before)
     growth = 1.0
     for name, value in after:
         old = known.get(name)
-        if old is not None and value > old and value.is_integer() and old.is_integer():
+        if old is not None and value > old and is_size(name, value) and old.is_integer():
             growth *= value / max(1.0, old)
     return min(growth, _MOST_GROWTH)
 
