@@ -29,6 +29,8 @@ OURS = (
     b"STOKER_RUN_DIR",
     b"STOKER_WANDB_GROUPS",
 )
+# Of a sweep's run, if they point into its folder.
+_OF_RUN = (b"WANDB_DIR", b"MLFLOW_TRACKING_URI")
 
 
 def build_submission(
@@ -90,8 +92,9 @@ def take_environment() -> dict[str, Any]:
     """Return this process's environment as `env`, and `env_b64` for entries that are not UTF-8."""
     texts: dict[str, str] = {}
     others: list[bytes] = []
+    run_dir = os.environb.get(b"STOKER_RUN_DIR")
     for name, value in os.environb.items():
-        if name in OURS:
+        if name in OURS or (run_dir and name in _OF_RUN and run_dir in value):
             continue
         try:
             texts[name.decode("utf-8")] = value.decode("utf-8")

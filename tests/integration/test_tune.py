@@ -37,6 +37,17 @@ for step in range(100000):
         break
     time.sleep(0.02)
 """
+TABLE = """
+import os, sys, time
+level = float(sys.argv[1].partition("=")[2])
+with open(os.environ["STOKER_RUN_DIR"] + "/metrics.csv", "w", buffering=1) as file:
+    print("step,loss", file=file)
+    for step in range(100000):
+        print(step, level, sep=",", file=file)
+        if level == 0 and step == 5:
+            break
+        time.sleep(0.02)
+"""
 PYTHON = shlex.quote(sys.executable)
 COMMAND = f"{PYTHON} train.py {{args}}"
 
@@ -239,6 +250,28 @@ resources: {{gpus: 0}}
 
     assert queue.states() == {1: "done", 2: "pruned"}
     assert queue.show(2)["attempts"][-1]["signal"] == signal.SIGTERM
+
+
+def test_runs_that_only_write_a_table_are_stopped_and_found_by_it(queue: Queue) -> None:
+    queue.stoker.file("train.py", TABLE)
+    queue.stoker.file(
+        "c.yaml",
+        f"""
+command: {COMMAND}
+metric: {{name: loss}}
+early_terminate: {{type: median, min_runs: 1, grace: 1s}}
+parameters: {{level: [0, 1]}}
+resources: {{gpus: 0}}
+""",
+    )
+
+    queue.ok("sweep", "c.yaml")
+    queue.ok("wait", "-P", "c")
+
+    assert queue.states() == {1: "done", 2: "pruned"}
+    assert queue.show(2)["reason"].startswith("loss 1 is worse than the median of the runs")
+    table = queue.ok("results", "c", "--columns", "level,loss,state", "--csv").split()
+    assert table[1:] == ["0,0,done", "1,1,pruned"]
 
 
 def test_asha_prunes_trials_of_tpe(queue: Queue) -> None:

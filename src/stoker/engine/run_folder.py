@@ -2,6 +2,9 @@
 
 A run of a W&B sweep file gets them in W&B's form too, so that `wandb.init()` fills `wandb.config` without a
 server. The submission's environment marks such runs: `STOKER_WANDB_GROUPS` names the nested parameters.
+
+W&B and MLflow write into the folder unless the job's environment says where: `stoker results` finds their
+metrics there. MLflow gets a database, because its newer versions refuse to write files.
 """
 
 from __future__ import annotations
@@ -20,9 +23,15 @@ STOP = ".stop"  # stoker.report sees it
 
 _WANDB_VARIABLE = "WANDB_SWEEP_PARAM_PATH"
 
+_WANDB_FOLDER, _MLFLOW_URI = "WANDB_DIR", "MLFLOW_TRACKING_URI"
+_DATABASE = "sqlite:///{}/mlflow.db"
+_SPECIAL_IN_URI = "%?"
+
 # `exec` keeps the process: the command only gets more variables.
-_ENTER = f'export {VARIABLE}="$1"; shift; exec "$@"'
-_ENTER_WANDB = f'export {_WANDB_VARIABLE}="$1/{WANDB_PARAMS}"; {_ENTER}'
+_RUN = f'export {VARIABLE}="$1" {_WANDB_FOLDER}="${{{_WANDB_FOLDER}:-$1}}"; '
+_WANDB = f'export {_WANDB_VARIABLE}="$1/{WANDB_PARAMS}"; '
+_MLFLOW = f'export {_MLFLOW_URI}="${{{_MLFLOW_URI}:-{_DATABASE.format("$1")}}}"; '
+_EXEC = 'shift; exec "$@"'
 
 
 def make_run_folder(folder: str, params: str | None, env: Mapping[str, str]) -> None:
@@ -54,6 +63,10 @@ def _write_once(path: str, make: Callable[[], str]) -> None:
 def run_variables(folder: str, env: Mapping[str, str]) -> dict[str, str]:
     """The variables of a run; `env` is the environment of its job."""
     variables = {VARIABLE: folder}
+    if not env.get(_WANDB_FOLDER):
+        variables[_WANDB_FOLDER] = folder
+    if not env.get(_MLFLOW_URI) and _fits_uri(folder):
+        variables[_MLFLOW_URI] = _DATABASE.format(folder)
     if WANDB_GROUPS in env:
         variables[_WANDB_VARIABLE] = os.path.join(folder, WANDB_PARAMS)
     return variables
@@ -61,5 +74,11 @@ def run_variables(folder: str, env: Mapping[str, str]) -> dict[str, str]:
 
 def enter_run_folder(folder: str, words: list[str], env: Mapping[str, str]) -> list[str]:
     """The words that run a command with the variables of its run."""
-    enter = _ENTER_WANDB if WANDB_GROUPS in env else _ENTER
+    has_params, fits_uri = WANDB_GROUPS in env, _fits_uri(folder)
+    enter = f"{_RUN}{_WANDB * has_params}{_MLFLOW * fits_uri}{_EXEC}"
     return ["/bin/sh", "-c", enter, "sh", folder, *words]
+
+
+def _fits_uri(folder: str) -> bool:
+    """Whether a folder can be in the address of a database as it is."""
+    return not any(char in folder for char in _SPECIAL_IN_URI)

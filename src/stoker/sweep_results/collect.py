@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from stoker.errors import NotFoundError
-from stoker.sweep_results.found_metrics import read_found_steps
+from stoker.sweep_results.metric_files.entry import flatten
+from stoker.sweep_results.metric_files.found import read_found_steps
 from stoker.sweep_results.run_record import RunRecord
 
 if TYPE_CHECKING:
@@ -136,13 +137,14 @@ def read_run(
     return record
 
 
-def read_steps(folder: str) -> list[dict[str, Any]]:
+def read_steps(folder: str, metric: str | None = None) -> list[dict[str, Any]]:
     """Return everything that a run reported, in order; unreadable lines are left out.
 
-    A run that reported nothing has what its training library wrote into the folder.
+    A run that reported nothing has what its training library wrote into the folder; of several kinds of files
+    those that have the metric.
     """
     data = _read(folder, LINES)
-    return read_found_steps(folder) if data is None else _lines(data)[0]
+    return read_found_steps(folder, metric) if data is None else _lines(data)[0]
 
 
 def _metrics(
@@ -158,10 +160,11 @@ def _metrics(
             for entry in entries:
                 found.update(entry)
         summary = _read(record.dir, SUMMARY)
-        if summary is not None:
-            found.update(_flat(_decode(summary)))
-        if data is None and summary is None:
-            for entry in read_found_steps(record.dir):
+        decoded = None if summary is None else _decode(summary)
+        if decoded is not None and not isinstance(decoded, list):
+            found.update(flatten(decoded))
+        elif data is None:
+            for entry in read_found_steps(record.dir, metric):
                 found.update(entry)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
         record.problem = f"metrics: {_reason(error)}"
@@ -219,15 +222,6 @@ def _from_log(folder: str, metric: str, regex: re.Pattern[bytes]) -> dict[str, A
         return {metric: float(text)}
     except ValueError:
         return {metric: text}
-
-
-def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
-    if not isinstance(value, dict):
-        return {prefix.rstrip("."): value} if prefix else {}
-    found: dict[str, Any] = {}
-    for name, item in value.items():
-        found.update(_flat(item, f"{prefix}{name}."))
-    return found
 
 
 def to_number(value: Any) -> Any:

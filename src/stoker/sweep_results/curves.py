@@ -81,7 +81,7 @@ def _nothing_reported(x: str, y: str) -> NotFoundError:
 
 def read_curve(folder: str, x: str, y: str) -> tuple[list[float], list[float]]:
     """Return the xs and ys that one run reported; places without a number are left out."""
-    return _curve(read_steps(folder), x, y, _as_reported)
+    return _curve(read_steps(folder, y), x, y, _as_reported)
 
 
 def read_thin_curves(
@@ -91,7 +91,7 @@ def read_thin_curves(
 
     Values that are NaN or infinite are kept. Times are seconds since the first report.
     """
-    entries = read_steps(folder)
+    entries = read_steps(folder, metrics[0] if metrics else None)
     began = next((e["time"] for e in entries if isinstance(e.get("time"), (int, float))), 0.0)
     for metric in metrics:
         xs, ys = _curve(entries, x, metric, to_number)

@@ -13,7 +13,7 @@ from stoker.engine.attempt_starts import LaunchSpec
 from stoker.engine.command_log import start_log
 from stoker.engine.framework_settings import share_gpu
 from stoker.engine.queue import QueueEntry
-from stoker.engine.run_folder import LOG, VARIABLE, make_run_folder
+from stoker.engine.run_folder import LOG, make_run_folder, run_variables
 from stoker.executors.command import CommandLine, find_program, resolve_shell
 from stoker.home import find_home
 from stoker.store.foreground_runs import ForegroundRun
@@ -55,7 +55,8 @@ class JobCommands:
         argv = self._find_argv(job, attempt, env)
         log = None if job.log is None else start_log(os.fsdecode(job.log), attempt)
         if job.folder is not None:
-            folder = env[VARIABLE] = os.fsdecode(job.folder)
+            folder = os.fsdecode(job.folder)
+            env.update(run_variables(folder, {**self.env, **env}))
             make_run_folder(folder, job.params, {})
             log = log or os.path.join(folder, LOG)
             self._record.jobs.note_log(attempt.job, log)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import re
 from typing import Any, NamedTuple
@@ -9,9 +10,11 @@ from typing import Any, NamedTuple
 import msgspec
 
 from stoker.sweep_results.collect import LINES, LOG
+from stoker.sweep_results.metric_files.byte_tail import ByteTail
+from stoker.sweep_results.metric_files.entry import Batch, step_of
+from stoker.sweep_results.metric_files.found import FoundMetrics
 
 _decode = msgspec.json.Decoder().decode
-_MOST_BYTES = 16 << 20  # of one read: the rest comes with the next one
 
 
 class NewValues(NamedTuple):
@@ -21,48 +24,61 @@ class NewValues(NamedTuple):
     values: list[float]
 
 
+class _Point(NamedTuple):
+    step: float | None
+    value: float
+
+
 class MetricTail:
     """Reads what was added to `metrics.jsonl`, and to the log if a regex finds the metric there.
 
-    A retry repeats steps: then the values of these steps and of later ones are dropped.
+    While a run reports nothing, the files count that its training library writes into its folder. A retry
+    repeats steps: then the values of these steps and of later ones are dropped.
     """
 
     def __init__(self, folder: str, metric: str, regex: re.Pattern[bytes] | None = None) -> None:
         self._metric = metric
         self._regex = regex
-        self._reports = _LineTail(os.path.join(folder, LINES))
-        self._log = None if regex is None else _LineTail(os.path.join(folder, LOG))
-        self._steps: list[float | None] = []
+        path = os.path.join(folder, LINES)
+        self._path = path
+        self._reports = ByteTail(path, follow_links=True)
+        self._found = FoundMetrics(folder, metric)
+        log = os.path.join(folder, LOG)
+        self._log = None if regex is None else ByteTail(log, follow_links=True)
+        self._known: list[_Point] = []
 
-    def read(self) -> NewValues:
-        """Return the values since the last call."""
-        kept = len(self._steps)
-        values: list[float] = []
-        for data in self._reports.read():
-            entry = _entry(data)
-            value = _number(entry.get(self._metric))
-            if value is None:
-                continue
-            step = entry.get("step")
-            step = float(step) if isinstance(step, (int, float)) else None
-            while step is not None and self._steps and _is_repeated(self._steps[-1], step):
-                del self._steps[-1]
-                if values:
-                    del values[-1]
-                else:
-                    kept -= 1
-            self._steps.append(step)
-            values.append(value)
-        for value in self._from_log():
-            self._steps.append(None)
-            values.append(value)
-        return NewValues(kept, values)
+    def read(self, *, is_last: bool = False) -> NewValues:
+        """Return the values since the last call; with `is_last` also those of unfinished lines of tables."""
+        before = self._known
+        if os.path.exists(self._path):
+            batch = Batch([_entry(line) for line in self._reports.read_lines()])
+        else:
+            batch = self._found.read(is_last=is_last)
+        logged = self._from_log()
+        if not (batch.entries or batch.restarted or logged):
+            return NewValues(len(before), [])
+        after = [] if batch.restarted else list(before)
+        points = [
+            _Point(step_of(entry), value)
+            for entry in batch.entries
+            if (value := _number(entry.get(self._metric))) is not None
+        ]
+        if batch.restarted and points and points[0].step is not None:
+            after = list(before)  # a file that begins where another one ended
+        for point in points:
+            while after and point.step is not None and _is_repeated(after[-1].step, point.step):
+                del after[-1]
+            after.append(point)
+        after += [_Point(None, value) for value in logged]
+        self._known = after
+        kept = _shared_length(before, after)
+        return NewValues(kept, [point.value for point in after[kept:]])
 
     def _from_log(self) -> list[float]:
         if self._log is None or self._regex is None:
             return []
         found = []
-        for line in self._log.read():
+        for line in self._log.read_lines():
             for match in self._regex.finditer(line):
                 text = match[1 if self._regex.groups else 0].decode("utf-8", "replace").strip()
                 value = _number(text, strict=False)
@@ -71,35 +87,13 @@ class MetricTail:
         return found
 
 
-class _LineTail:
-    """Returns the whole lines that were added to a file. A file that was replaced is read anew."""
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-        self._offset = 0
-        self._inode = 0
-
-    def read(self) -> list[bytes]:
-        try:
-            file = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-        except OSError:
-            return []
-        try:
-            facts = os.fstat(file)
-            if facts.st_ino != self._inode or facts.st_size < self._offset:
-                self._offset, self._inode = 0, facts.st_ino
-            if facts.st_size == self._offset:
-                return []
-            data = os.pread(file, _MOST_BYTES, self._offset)
-        except OSError:
-            return []
-        finally:
-            os.close(file)
-        whole = data.rfind(b"\n") + 1
-        if not whole and len(data) == _MOST_BYTES:
-            whole = len(data)  # no report is so long
-        self._offset += whole
-        return data[:whole].splitlines()
+def _shared_length(before: list[_Point], after: list[_Point]) -> int:
+    """Return how many points at the start are the same; `nan` is the same as `nan`."""
+    if len(after) >= len(before) and all(map(operator.is_, before, after)):
+        return len(before)  # something was added, or nothing
+    pairs = enumerate(zip(before, after, strict=False))
+    differ = (place for place, (old, new) in pairs if repr(old) != repr(new))
+    return next(differ, min(len(before), len(after)))
 
 
 def _is_repeated(known: float | None, step: float) -> bool:

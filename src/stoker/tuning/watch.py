@@ -62,7 +62,7 @@ class Watch:
     def end(self, run: str) -> None:
         """Read what is left of the reports of a run, and follow it no more."""
         if run in self._tails:
-            self._read(run)
+            self._read(run, is_last=True)
             del self._tails[run]
 
     def values(self, run: str) -> list[float]:
@@ -83,8 +83,8 @@ class Watch:
         self._stopped.update(found)
         return found
 
-    def _read(self, run: str) -> None:
-        kept, values = self._tails[run].read()
+    def _read(self, run: str, *, is_last: bool = False) -> None:
+        kept, values = self._tails[run].read(is_last=is_last)
         known = self._values[run]
         if kept < len(known):
             del known[kept:]

@@ -212,7 +212,12 @@ def test_an_attempt_with_a_tree_runs_in_its_copy(tmp_path: Path) -> None:
         await node.order(DefineContext(0, submitted, "/nowhere", "/bin/sh"), copy, start)
         (line,) = node.supervisor.recv(1 << 16).splitlines()
         _, private, started = SUPERVISOR_ORDERS.decode(line)
-        run = {"STOKER_RUN_DIR": "/run", "WANDB_SWEEP_PARAM_PATH": "/run/wandb_params.yaml"}
+        run = {
+            "STOKER_RUN_DIR": "/run",
+            "WANDB_DIR": "/run",
+            "MLFLOW_TRACKING_URI": "sqlite:////run/mlflow.db",
+            "WANDB_SWEEP_PARAM_PATH": "/run/wandb_params.yaml",
+        }
         env = {**submitted, **OWN, "PWD": str(tmp_path), **run}
         assert private == DefineContext(-1, env, str(tmp_path), "/bin/sh")
         assert started == start._replace(context=-1)

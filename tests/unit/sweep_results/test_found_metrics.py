@@ -6,14 +6,13 @@ import json
 import os
 import struct
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from stoker.sweep_results.collect import read_run, read_steps
 from stoker.sweep_results.curves import read_curve
-from stoker.sweep_results.found_metrics import read_found_steps
-from stoker.sweep_results.tensorboard import read_scalars
+from stoker.sweep_results.metric_files.found import read_found_steps
+from stoker.sweep_results.metric_files.tensorboard import read_scalars
 
 LIGHTNING = """epoch,step,train_loss,val_acc
 0,49,0.5,
@@ -140,12 +139,14 @@ def test_a_damaged_file_leaves_the_next_kind(tmp_path: Path) -> None:
 
 
 def test_an_event_file_that_is_cut_off_anywhere_gives_what_is_whole() -> None:
-    whole = record(1, simple("loss", 0.5)) + record(2, simple("loss", 0.25))
-    first = len(record(1, simple("loss", 0.5)))
+    first = record(1, simple("loss", 0.5))
+    whole = first + record(2, simple("loss", 0.25))
 
-    for length in range(len(whole)):
-        found: list[dict[str, Any]] = list(read_scalars(whole[:length]))
-        assert len(found) == (0 if length < first - 4 else 1 if length < len(whole) - 4 else 2)
+    for length in range(len(whole) + 1):
+        used, found, is_damaged = read_scalars(whole[:length])
+        count = 0 if length < len(first) else 1 if length < len(whole) else 2
+        assert (used, len(found)) == ((0, len(first), len(whole))[count], count)
+        assert not is_damaged
 
 
 def test_links_fifos_and_deep_folders_are_left_alone(tmp_path: Path) -> None:

@@ -95,3 +95,46 @@ def test_a_line_without_end_is_passed_over(folder: str) -> None:
     tail = MetricTail(folder, "loss")
     values = [value for _read in range(4) for value in tail.read().values]
     assert values == [1.0]
+
+
+def test_files_of_training_libraries_count_while_nothing_is_reported(tmp_path: Path) -> None:
+    tail = MetricTail(str(tmp_path), "loss")
+    table = tmp_path / "logs" / "metrics.csv"
+    table.parent.mkdir()
+    table.write_text("step,loss\n1,3\n2,2\n")
+    assert tail.read() == (0, [3.0, 2.0])
+    table.write_text("step,loss\n1,3\n2,2\n3,1")
+    assert tail.read() == (2, [])
+    assert tail.read(is_last=True) == (2, [1.0])
+    assert tail.read() == (3, [])
+
+
+def test_a_log_that_is_written_anew_keeps_the_values_before(tmp_path: Path) -> None:
+    tail = MetricTail(str(tmp_path), "loss")
+    state = tmp_path / "trainer_state.json"
+    for number in (1, 3):
+        log = [{"loss": step, "step": step} for step in range(1, number + 1)]
+        state.write_text(json.dumps({"log_history": log}))
+        kept, values = tail.read()
+        assert (kept, values) == ((0, [1.0]) if number == 1 else (1, [2.0, 3.0]))
+
+
+def test_a_file_that_goes_on_where_another_one_ended_repeats_only_its_steps(tmp_path: Path) -> None:
+    tail = MetricTail(str(tmp_path), "loss")
+    for number, rows in enumerate(("1,9\n2,8\n3,7\n", "3,6\n4,5\n")):
+        table = tmp_path / f"version_{number}" / "metrics.csv"
+        table.parent.mkdir()
+        table.write_text(f"step,loss\n{rows}")
+        os.utime(table, (number, number))
+        assert tail.read() == ((0, [9.0, 8.0, 7.0]), (2, [6.0, 5.0]))[number]
+
+
+def test_a_table_without_steps_that_is_begun_anew_drops_all_values(tmp_path: Path) -> None:
+    tail = MetricTail(str(tmp_path), "loss")
+    table = tmp_path / "metrics.csv"
+    table.write_text("loss\n9\n8\n")
+    assert tail.read() == (0, [9.0, 8.0])
+    table.unlink()
+    (tmp_path / "new").write_text("loss\n7\n")
+    (tmp_path / "new").rename(table)
+    assert tail.read() == (0, [7.0])
