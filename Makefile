@@ -17,7 +17,7 @@ demo-web: $(VENV)/.installed
 # Much of the tests' time is waiting, and what they write is not kept: six at a time, in memory. They run in
 # the order of their folders, so that the files with the longest tests (clusters, faults) do not come last.
 # Python may write bytecode, whatever the shell says: without it each of the six compiles all tests again.
-test: lint types $(VENV)/.web $(VENV)/.cluster
+test: lint types $(VENV)/.web $(VENV)/.cluster $(VENV)/.ssh
 	PYTHONDONTWRITEBYTECODE= TMPDIR=$(SCRATCH) $(BIN)/pytest -n 6 --dist loadfile --no-loadscope-reorder
 
 lint: $(VENV)/.dev
@@ -36,7 +36,7 @@ unit: $(VENV)/.dev
 bench: $(VENV)/.web $(VENV)/.cluster
 	$(BIN)/python benchmarks/run.py
 
-fault: $(VENV)/.dev $(VENV)/.cluster
+fault: $(VENV)/.dev $(VENV)/.cluster $(VENV)/.ssh
 	STOKER_LONG=1 STOKER_FAULT_ROUNDS=200 $(BIN)/pytest tests/fault tests/security -v -s -n 2 --maxschedchunk=1
 	STOKER_LONG=1 $(BIN)/pytest tests/cluster -v
 
@@ -118,6 +118,13 @@ $(VENV)/.cluster: $(VENV)/.dev
 	@command -v ip >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
 	  && apt-get update -qq && apt-get install -qq --no-install-recommends iproute2; } \
 	  || echo "there is no ip, and no right to install it: apt-get install iproute2"
+	@touch $@
+
+# A machine that is added over ssh needs sshd in its namespaces; nothing starts it here.
+$(VENV)/.ssh: $(VENV)/.dev
+	@command -v /usr/sbin/sshd >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
+	  && apt-get update -qq && apt-get install -qq --no-install-recommends openssh-server openssh-client; } \
+	  || echo "there is no sshd, and no right to install it: apt-get install openssh-server"
 	@touch $@
 
 clean:

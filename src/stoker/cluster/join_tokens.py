@@ -69,6 +69,11 @@ def find_join_token(home: str, token_id: str) -> JoinToken | None:
     return next((each for each in _load(home) if each.id == token_id), None)
 
 
+def revoke_join_token(home: str, token_id: str) -> None:
+    """Revoke one join token, if there still is one with this id."""
+    _save(home, [each for each in _load(home) if each.id != token_id])
+
+
 def revoke_join_tokens(home: str, now: float) -> int:
     """Revoke all join tokens. Returns how many were valid."""
     working = sum(not each.is_expired(now) for each in _load(home))

@@ -25,14 +25,16 @@ if TYPE_CHECKING:
 
 SUMMARY = """\
 Let one queue have the GPUs of several boxes. `up` makes this box the first of a cluster and prints the line
-to run on the others; `join` lets a box in; `status` shows who is there; `leave` takes a box out again, and
-the first box's leaving ends the cluster. It needs Ray on every box: pip install 'stoker[ray]'. The join token
-in the printed line is as good as your login on all of them until it expires: `token` makes another, `revoke`
-ends all. The boxes speak TLS with certificates that the first box makes; RAY_USE_TLS and RAY_TLS_* name your
-own. Ray listens on all interfaces of each box, whatever --address says: use a firewall."""
+to run on the others; `add` sets others up over ssh, and lets them join; `join` lets a box in that has Stoker;
+`status` shows who is there; `leave` takes a box out again, and the first box's leaving ends the cluster. It
+needs Ray, on boxes that `add` did not set up as well: pip install 'stoker[ray]'. The join token in the
+printed line is as good as your login on all of them until it expires: `token` makes another, `revoke` ends
+all. The boxes speak TLS with certificates that the first box makes; RAY_USE_TLS and RAY_TLS_* name your own.
+Ray listens on all interfaces of each box, whatever --address says: use a firewall."""
 EXAMPLES = """\
   stoker cluster up                         on the first box; prints what to run on the others
   stoker cluster up --address 10.0.0.1      under this address, where the box has several
+  stoker cluster add me@gpu2 me@gpu3        on the first box: set these up over ssh, with all they need
   stoker cluster join 10.0.0.1              on the others; the token comes from the printed line
   stoker cluster token --expires 7d         on the first box: another line for the others
   stoker cluster revoke                     no line printed so far lets a box in any more
@@ -45,19 +47,20 @@ EXAMPLES = """\
   stoker cluster undrain gpu2
 """
 
-_ACTIONS = ("up", "join", "token", "revoke", "status", "leave", "forget", "drain", "undrain")
+_ACTIONS = ("up", "add", "join", "token", "revoke", "status", "leave", "forget", "drain", "undrain")
 _OF_NODES = ("forget", "drain", "undrain")
 _LEAVE_S = 15.0
 _LEAVE_WITH_FILES_S = 1800.0
 _ONLY = {
     "address": ("up",),
     "port": ("up",),
-    "ports": ("up", "join"),
-    "name": ("up", "join"),
-    "label": ("up", "join"),
-    "gpus": ("join",),
-    "env": ("join",),
-    "setup": ("join",),
+    "ports": ("up", "add", "join"),
+    "name": ("up", "add", "join"),
+    "label": ("up", "add", "join"),
+    "gpus": ("add", "join"),
+    "env": ("add", "join"),
+    "setup": ("add", "join"),
+    "python": ("add",),
     "json": ("status",),
     "expires": ("up", "token"),
     "no_tls": ("up",),
@@ -70,9 +73,14 @@ ARGUMENTS = (
         "target",
         nargs="?",
         metavar="ADDRESS|NODE",
-        help="join: the first box, with :PORT if it has one; forget, drain, undrain: a node",
+        help="add: user@host, as for ssh; join: the first box, with :PORT if it has one; else a node",
     ),
-    arg("reason", nargs="*", metavar="REASON", help="drain: why, for stoker why and status"),
+    arg(
+        "reason",
+        nargs="*",
+        metavar="REASON",
+        help="drain: why, for stoker why and status; add: more boxes",
+    ),
     arg(
         "--address",
         metavar="IP",
@@ -88,14 +96,29 @@ ARGUMENTS = (
         "--ports",
         type=int,
         metavar="N",
-        help=f"up, join: the first of {settings.PORT_COUNT} ports for Ray on this box; default: --port + 2",
+        help=f"up, add, join: the first of {settings.PORT_COUNT} ports for Ray there; default: --port + 2",
     ),
-    arg("--name", metavar="NAME", help="up, join: this box's name; default: its host name"),
-    arg("--label", action="append", metavar="K=V", help="up, join: for jobs that want such a box"),
+    arg("--name", metavar="NAME", help="up, add, join: the box's name; default: its host name"),
+    arg(
+        "--label",
+        action="append",
+        metavar="K=V",
+        help="up, add, join: for jobs that want such a box",
+    ),
     arg("--no-tls", action="store_true", help="up: do not encrypt what goes between the boxes"),
-    arg("--gpus", metavar="SLOTS", help="join: which GPUs; default: every one not in use"),
-    arg("--env", action="append", metavar="K=V", help="join: a variable of every job on this box"),
-    arg("--setup", metavar="SHELL", help="join: 'module load cuda': jobs here have what it sets"),
+    arg("--gpus", metavar="SLOTS", help="add, join: which GPUs; default: every one not in use"),
+    arg(
+        "--env",
+        action="append",
+        metavar="K=V",
+        help="add, join: a variable of every job on this box",
+    ),
+    arg(
+        "--setup",
+        metavar="SHELL",
+        help="add, join: 'module load cuda': jobs here have what it sets",
+    ),
+    arg("--python", metavar="PATH", help="add: the interpreter there; default: one that fits"),
     arg("--force", action="store_true", help="forget: although its jobs may run; the box is off"),
     arg("--json", action="store_true", help="status: print a JSON object"),
 )
@@ -103,20 +126,13 @@ ARGUMENTS = (
 
 def run(args: Args) -> int:
     """Perform one of the actions."""
-    for option, actions in _ONLY.items():
-        if getattr(args, option) not in (None, False) and args.action not in actions:
-            name = option.replace("_", "-")
-            raise UsageError(f"--{name} is for {' and '.join(actions)}, not for {args.action}")
-    if args.action == "join" and args.target is None:
-        raise UsageError(
-            "which cluster? stoker cluster join ADDRESS, as stoker cluster up prints it"
-        )
-    if args.reason and args.action != "drain":
-        raise UsageError(f"{args.action} takes no {' '.join(args.reason)!r}")
+    _check_arguments(args)
+    if args.action == "add":
+        from stoker.cli.cluster_add import add
+
+        return add(find_home(), args)
     if args.action in _OF_NODES:
         return _change_node(args)
-    if args.action != "join" and args.target is not None:
-        raise UsageError(f"{args.action} takes no ADDRESS")
     if args.action == "status":
         from stoker.cli.cluster_table import show_status
 
@@ -128,6 +144,22 @@ def run(args: Args) -> int:
         if args.action == "revoke":
             return revoke(home)
         return {"up": _up, "join": join, "leave": _leave}[args.action](home, args)
+
+
+def _check_arguments(args: Args) -> None:
+    """Raise UsageError for options and words that are not for this action."""
+    for option, actions in _ONLY.items():
+        if getattr(args, option) not in (None, False) and args.action not in actions:
+            name = option.replace("_", "-")
+            raise UsageError(f"--{name} is for {' and '.join(actions)}, not for {args.action}")
+    if args.action == "join" and args.target is None:
+        raise UsageError(
+            "which cluster? stoker cluster join ADDRESS, as stoker cluster up prints it"
+        )
+    if args.reason and args.action not in ("add", "drain"):
+        raise UsageError(f"{args.action} takes no {' '.join(args.reason)!r}")
+    if args.action not in ("add", "join", *_OF_NODES) and args.target is not None:
+        raise UsageError(f"{args.action} takes no ADDRESS")
 
 
 def _up(home: str, args: Args) -> int:

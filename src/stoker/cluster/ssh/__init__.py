@@ -1,0 +1,1 @@
+"""Setting up machines over ssh: `stoker cluster add`, `remove` and `upgrade`."""

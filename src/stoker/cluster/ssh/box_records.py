@@ -1,0 +1,35 @@
+"""Record of the machines that were added over ssh: how to reach each, and what it has of Stoker's.
+
+It is in `<home>/cluster/boxes.json` on the head, by the names of the nodes.
+"""
+
+from __future__ import annotations
+
+import os
+
+import msgspec
+
+from stoker.cluster.settings import folder_of, read_struct, write_file
+
+_FILE = "boxes.json"
+
+
+class Box(msgspec.Struct, frozen=True, kw_only=True):
+    """A machine that was added over ssh."""
+
+    target: str  # as for ssh
+    python: str  # the interpreter that was there before
+    digest: str  # of its private environment
+
+
+def load_boxes(home: str) -> dict[str, Box]:
+    """Return all records by the names of the nodes."""
+    return read_struct(os.path.join(folder_of(home), _FILE), dict[str, Box]) or {}
+
+
+def save_box(home: str, name: str, box: Box | None) -> None:
+    """Replace the record of a node; None removes it. Callers hold the lock of the membership."""
+    boxes = {other: kept for other, kept in load_boxes(home).items() if other != name}
+    if box is not None:
+        boxes[name] = box
+    write_file(home, _FILE, msgspec.json.encode(boxes))

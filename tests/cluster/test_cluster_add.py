@@ -1,0 +1,170 @@
+"""`stoker cluster add` over a real sshd: a machine with Python becomes a node, or stays as it was."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from cluster.conftest import require_hosts
+from cluster.netns_hosts import Hosts
+from cluster.ssh_hosts import SshHosts, require_sshd
+from stoker.cluster.join_tokens import newest_join_token
+from stoker.cluster.ssh.box_records import load_boxes
+
+pytestmark = pytest.mark.usefixtures("ray")
+BARE = 2
+
+
+class Lab:
+    """h0 is the head. h1 and h2 run sshd, and have no Stoker."""
+
+    def __init__(self, hosts: Hosts) -> None:
+        self.hosts = hosts
+        self.ssh = SshHosts(hosts)
+        hosts.ok(0, "cluster", "up")
+        self.token = newest_join_token(str(hosts.home(0)), 0.0)
+
+    def add(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """Run `stoker cluster add WORDS` on the head."""
+        command = [sys.executable, "-m", "stoker", "cluster", "add", *words]
+        return self.hosts.run(0, command, timeout_s=240)
+
+    def refusal(self, *words: str) -> str:
+        """Why a machine is not added: one line; nothing is left there, and no join token here."""
+        ended = self.add(*words)
+        assert ended.stdout == ""
+        self.check_untouched(ended)
+        return ended.stderr
+
+    def check_untouched(self, ended: subprocess.CompletedProcess[str]) -> None:
+        assert ended.returncode == 1, ended
+        assert ended.stderr.count("\n") == 1, ended
+        assert not [*self.hosts.home(BARE).glob("*")]
+        assert not [line for line in self.hosts.processes(BARE).values() if "stoker" in line]
+        assert set(load_boxes(str(self.hosts.home(0)))) <= {"h1"}
+        assert newest_join_token(str(self.hosts.home(0)), 0.0) == self.token
+
+    def at_bare(self, script: str) -> None:
+        ended = self.hosts.run(BARE, ["sh", "-ec", script])
+        assert ended.returncode == 0, ended.stderr
+
+
+@pytest.fixture(scope="module")
+def lab(ray: None, nvml_library: str) -> Iterator[Lab]:
+    """Return a head, and two machines that it reaches over ssh."""
+    require_hosts()
+    require_sshd()
+    with Hosts(hosts=3, library=nvml_library) as hosts:
+        yield Lab(hosts)
+
+
+def test_a_box_with_python_alone_is_added_over_ssh_and_runs_a_job(lab: Lab) -> None:
+    ended = lab.add("root@h1", "--label", "disk=nvme")
+    assert ended.returncode == 0, ended
+    said = ended.stdout.splitlines()
+    assert [line for line in said if line.startswith("root@h1: Stoker ") and "copied" in line]
+    assert "root@h1: 4 GPUs: Stoker Fake GPU" in said
+    assert f"root@h1: joined the cluster at {lab.hosts.address(0)}:7866 as h1" in said
+    assert said[-1].startswith("h1 is usable (")
+    token = newest_join_token(str(lab.hosts.home(0)), 0.0)
+    assert token == lab.token, "the join token of h1 was not revoked"
+    job = lab.hosts.ok(0, "add", "-q", "--node", "h1", "--", "sh", "-c", "hostname").strip()
+    assert lab.hosts.stoker(0, "wait", job).returncode == 0
+    assert lab.hosts.ok(0, "log", job) == "h1\n"
+    again = lab.add("root@h1")
+    assert (again.returncode, again.stdout) == (1, "")
+    assert again.stderr == "stoker: root@h1 is a node of this cluster already: h1\n"
+
+
+def test_a_wrong_user_is_refused_with_one_line(lab: Lab) -> None:
+    assert "nobody@h2 refuses the login" in lab.refusal("nobody@h2")
+
+
+def test_a_changed_host_key_is_refused_with_one_line(lab: Lab) -> None:
+    known = lab.ssh.client / "known_hosts"
+    before = known.read_text()
+    other = next(line for line in before.splitlines() if line.startswith("h1,"))
+    known.write_text(
+        other.replace("h1,", "h2,").replace(lab.hosts.address(1), lab.hosts.address(2))
+    )
+    try:
+        said = lab.refusal("root@h2")
+    finally:
+        known.write_text(before)
+    assert said.startswith("stoker: the host key of root@h2 has changed: ")
+
+
+def test_a_machine_that_does_not_exist_is_refused_with_one_line(lab: Lab) -> None:
+    assert "there is no machine of that name" in lab.refusal("root@nowhere.invalid")
+
+
+@pytest.mark.parametrize(
+    ("version", "said"),
+    [
+        (None, "root@h2 has no Python: install Python "),
+        ("3.8", "Python 3.8 on root@h2 is too old: install Python "),
+        ("3.99", "root@h2 has Python 3.99, and Ray works only between boxes with the same version"),
+    ],
+)
+def test_a_box_without_a_python_of_this_version_is_refused_with_one_line(
+    lab: Lab, version: str | None, said: str
+) -> None:
+    python = lab.ssh.python(BARE)
+    path = os.readlink(python)
+    python.unlink()
+    if version is not None:  # what such an interpreter answers: this machine may have none
+        python.write_text(f"#!/bin/sh\necho 'stoker-python {version} /usr/bin/python3'\n")
+        python.chmod(0o755)
+    lab.at_bare("mount -t tmpfs tmpfs /usr/local/bin")
+    try:
+        assert said in lab.refusal("root@h2")
+    finally:
+        lab.at_bare("umount /usr/local/bin")
+        python.unlink(missing_ok=True)
+        python.symlink_to(path)
+
+
+def test_a_box_without_space_is_refused_with_one_line(lab: Lab) -> None:
+    home = lab.hosts.home(BARE)
+    lab.at_bare(f"mkdir -m 700 {home} && mount -t tmpfs -o size=100m,mode=700 tmpfs {home}")
+    try:
+        said = lab.refusal("root@h2")
+    finally:
+        lab.at_bare(f"umount {home} && rmdir {home}")
+    assert "stoker: no space on root@h2: " in said
+
+
+def test_a_node_of_another_cluster_is_refused_with_one_line(lab: Lab) -> None:
+    folder = lab.hosts.home(BARE) / "cluster"
+    folder.mkdir(mode=0o700, parents=True)
+    settings = {"role": "node", "address": "10.9.9.9", "port": 7866, "own_address": "10.9.9.8"}
+    (folder / "settings.json").write_text(json.dumps(settings))
+    (folder / "node.json").write_text('{"id": "00", "name": "other"}')
+    os.chmod(folder.parent, 0o700)
+    ended = lab.add("root@h2")
+    assert ended.returncode == 1
+    assert "belongs to the cluster at 10.9.9.9:7866, as other" in ended.stderr
+    lab.at_bare(f"rm -r {folder.parent}")
+
+
+def test_a_box_with_a_queue_of_its_own_is_refused_with_one_line(lab: Lab) -> None:
+    lab.hosts.ok(BARE, "daemon", "start")
+    try:
+        ended = lab.add("root@h2")
+    finally:
+        lab.hosts.ok(BARE, "daemon", "stop")
+        lab.at_bare(f"rm -r {lab.hosts.home(BARE)}")
+    assert ended.returncode == 1
+    assert "another Stoker runs on root@h2 with a queue of its own" in ended.stderr
+
+
+def test_a_join_that_fails_leaves_nothing_on_the_box(lab: Lab) -> None:
+    ended = lab.add("root@h2", "--gpus", "9")
+    assert "root@h2: Stoker " in ended.stdout  # it was copied, and removed again
+    assert "9" in ended.stderr
+    lab.check_untouched(ended)
