@@ -44,6 +44,7 @@ VERBS = {
     "reserve": "keep GPUs of a shared machine for yourself for some time",
     "box": "set up a machine that several people share; check its rules",
     "web": "open the page that shows and steers the queue in a browser",
+    "mcp": "let a coding agent use the queue (an MCP server)",
     "simulate": "tell how long work would take on other GPUs, or shared",
     "demo": "see Stoker at work on fake GPUs, with real processes",
     "completion": "print what lets bash, zsh or fish complete stoker's words",

@@ -1,0 +1,4 @@
+"""`stoker mcp`: the queue as tools for coding agents, over the Model Context Protocol.
+
+Only `server.py` imports the `mcp` package.
+"""
