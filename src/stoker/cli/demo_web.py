@@ -33,6 +33,7 @@ metric: {{name: val_acc, goal: maximize}}
 """
 _LOOK_EACH_S = 1.0
 _FAIL_EACH = 7
+_LARGE_EACH = 8
 
 
 def show(folder: str, gpus: int) -> int:
@@ -77,13 +78,17 @@ def _train() -> str:
 
 
 def _jobs() -> Iterator[Submission]:
-    """Yield jobs without end; some of them fail."""
+    """Yield jobs without end: most share a GPU, some need several, and some fail."""
     number = 0
     while True:
         number += 1
-        memory, seconds = 4 + number % 5 * 4, 5 + number % 4 * 5
+        memory, seconds = 3 + number % 5 * 2, 12 + number % 4 * 8
         failure = " --fail-at 25" if number % _FAIL_EACH == 0 else ""
-        command = f"{_train()} --mem {memory}G --seconds {seconds} --steps 60 --grow 20M{failure}"
+        command = (
+            f"{_train()} --mem {memory - 2}G --seconds {seconds} --steps 60 --grow 30M"
+            f" --sm {15 + number % 3 * 10}{failure}"
+        )
+        is_large = number % _LARGE_EACH == 0
         yield Submission(
             request_id="",
             jobs=[NewJob(command=command, name=f"{_NAMES[number % len(_NAMES)]}-{number}")],
@@ -91,4 +96,7 @@ def _jobs() -> Iterator[Submission]:
             env=dict(os.environ),
             project=_PROJECTS[number % len(_PROJECTS)],
             priority=number % 3,
+            gpus=2 if is_large else 1,
+            share=None if is_large else "auto",
+            gpu_mem_bytes=None if is_large else memory << 30,
         )

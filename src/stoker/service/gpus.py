@@ -19,6 +19,7 @@ from stoker.errors import ConflictError, NotFoundError
 from stoker.executors.node_reports import GpuState
 from stoker.failpoints import reach
 from stoker.gpus.lease_holder import holder
+from stoker.service.gpu_tenants import Packing
 from stoker.service.status import is_shown, reserved_until, why_closed
 from stoker.wire import GpuChange, GpuEvent, GpuInfo, GpuOrder, GpusQuery, History
 
@@ -76,10 +77,12 @@ async def read_gpus(context: QueueContext, query: GpusQuery) -> list[GpuInfo]:
         gpu_monitor.rouse()  # for one sample: the next turn lets it rest again
         context.driver.poke()
     seen = gpu_monitor.gpus()
+    packing = Packing(context)
     found = [
         _seen(
             context,
             gpu_monitor,
+            packing,
             use,
             [slot_state for slot_state in slot_states if key in slot_state.slot.keys],
             history=query.history,
@@ -99,6 +102,7 @@ async def read_gpus(context: QueueContext, query: GpusQuery) -> list[GpuInfo]:
 def _seen(
     context: QueueContext,
     gpu_monitor: GpuSource,
+    packing: Packing,
     use: GpuUse,
     slot_states: list[SlotState],
     *,
@@ -120,6 +124,8 @@ def _seen(
         users=list(use.foreigners),
         history=history_of(gpu_monitor.history(use.key) if history else ()),
         held_by=_held_by(use, state),
+        tenants=packing.tenants(use, slot_states),
+        kept_for=packing.kept_for(use.key, slot_states),
         **_in_queue(context, slot_states),
     )
 

@@ -71,6 +71,20 @@ class History(msgspec.Struct, frozen=True, kw_only=True):
     utilisation_pct: list[float | None] = []
 
 
+class GpuTenant(msgspec.Struct, frozen=True, kw_only=True):
+    """A job on a GPU: the memory that it uses there, and the memory that is set aside for it.
+
+    A job that shares its GPU with none has all of it. None where nothing is measured.
+    """
+
+    job: int
+    name: str | None
+    project: str | None
+    mem_used_bytes: int | None
+    mem_reserved_bytes: int
+    utilisation_pct: float | None
+
+
 class GpuInfo(msgspec.Struct, frozen=True, kw_only=True):
     """A GPU at the last sample, what the queue does there, and which other processes use it."""
 
@@ -91,6 +105,8 @@ class GpuInfo(msgspec.Struct, frozen=True, kw_only=True):
     reserved_until: float | None = None  # by the queue's user
     history: History
     held_by: str | None = None  # the process that holds its lease
+    tenants: list[GpuTenant] = []
+    kept_for: int | None = None  # the waiting job that a free GPU is kept for
 
 
 class NodeInfo(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,15 +13,16 @@ import {effect, onCleanup} from '/lib/signal.js';
 
 /**
  * A curve that is redrawn when its data changes.
- * @param {string} label for whoever cannot see it
+ * @param {string} label its text alternative
  * @param {() => Curve} read
  * @param {string} colour the name of a custom property
+ * @param {{fill?: boolean}} [look]
  * @returns {HTMLElement}
  */
-export function spark(label, read, colour) {
+export function spark(label, read, colour, {fill = true} = {}) {
   const canvas = h('canvas', {class: 'spark', role: 'img', 'aria-label': label});
   let curve = /** @type {Curve} */ ({at: [], values: [], most: 1});
-  const paint = () => draw(canvas, curve, colour);
+  const paint = () => draw(canvas, curve, colour, fill);
   effect(() => {
     curve = read();
     paint();
@@ -44,8 +45,9 @@ export function spark(label, read, colour) {
  * @param {HTMLCanvasElement} canvas
  * @param {Curve} curve
  * @param {string} colour
+ * @param {boolean} fill whether the ground below the curve has its colour too
  */
-function draw(canvas, {at, values, most, mark}, colour) {
+function draw(canvas, {at, values, most, mark}, colour, fill) {
   const ratio = devicePixelRatio || 1;
   const [width, height] = [canvas.clientWidth, canvas.clientHeight];
   const pen = canvas.getContext('2d');
@@ -89,6 +91,7 @@ function draw(canvas, {at, values, most, mark}, colour) {
   pen.strokeStyle = ink;
   pen.lineWidth = 1.5;
   pen.stroke();
+  if (!fill) return;
   pen.lineTo(width, height);
   pen.lineTo(x(from || first), height);
   pen.globalAlpha = 0.15;

@@ -1,13 +1,16 @@
-/** The GPUs: one card each, with its jobs, its load and other processes. */
+/** The GPUs: a strip for each, with its memory and the jobs in it as blocks, its load, and other processes. */
 
 import {each, h} from '/lib/dom.js';
 import {computed} from '/lib/signal.js';
 import {post, watch} from '/lib/connection.js';
+import {gpuPasts} from '/lib/gpuhistory.js';
 import {link} from '/lib/router.js';
 import {spark} from '/lib/spark.js';
 import {attempt} from '/lib/toast.js';
 import {size} from '/logic/format.js';
+import {familyColour, packBlocks} from '/logic/packing.js';
 
+/** @typedef {import('/logic/packing.js').Tenant} Tenant */
 /**
  * @typedef {object} Gpu
  * @property {string} label
@@ -24,32 +27,61 @@ import {size} from '/logic/format.js';
  * @property {string | null} closed
  * @property {string | null} drained
  * @property {{pid: number, user: string | null, mem_bytes: number | null}[]} users
- * @property {{at: number[], mem_bytes: (number | null)[], utilisation_pct: (number | null)[]}} history
+ * @property {Tenant[]} tenants
+ * @property {number | null} kept_for
+ * @property {string | null} held_by
  */
 /** @typedef {import('/lib/signal.js').Signal<Gpu>} GpuSignal */
-
-const MOST_NAMES = 1000;
+/** @typedef {(label: string) => import('/lib/gpuhistory.js').Past} Pasts */
 
 /** @param {import('/pages/index.js').Context} _context */
 export function page(_context) {
-  const names = readNames();
-  const answer = watch('/v1/gpus', {history: true});
+  const answer = watch('/v1/gpus');
   const gpus = computed(() => /** @type {Gpu[]} */ (answer.value.data ?? []));
   const isEmpty = computed(() => answer.value.data !== undefined && !gpus.value.length);
+  const pasts = gpuPasts(() => gpus.value);
+  const nodes = computed(() => groupByNode(gpus.value));
   return h(
     'section',
-    null,
-    h('h1', null, 'GPUs'),
+    {class: 'gpus'},
+    h('div', {class: 'row'}, h('h1', null, 'GPUs'), h('span', {class: 'soft'}, () => summary(gpus.value)), h('span', {class: 'spacer'}), legend()),
     () => isEmpty.value && empty(),
-    each(h('div', {class: 'grid'}), () => gpus.value, (gpu) => gpu.label, (gpu) => card(gpu, names)),
+    each(h('div', {class: 'nodes'}), () => nodes.value, ({node}) => node, (group) => h(
+      'section',
+      {class: 'node'},
+      group.peek().node && h('h2', null, group.peek().node, ' ', h('span', {class: 'soft'}, () => summary(group.value.gpus))),
+      each(h('div', {class: 'strips'}), () => group.value.gpus, (gpu) => gpu.label, (gpu) => strip(gpu, pasts)),
+    )),
     adding(),
   );
 }
 
-/** Names of running jobs by number. */
-function readNames() {
-  const live = watch('/v1/ls', {states: ['running', 'starting', 'paused'], limit: MOST_NAMES});
-  return computed(() => new Map(/** @type {any[]} */ (/** @type {any} */ (live.value.data)?.jobs ?? []).map(({id, name, command}) => [id, name ?? command])));
+/** @param {readonly Gpu[]} gpus */
+function groupByNode(gpus) {
+  /** @type {Map<string, Gpu[]>} */
+  const groups = new Map();
+  for (const gpu of gpus) {
+    const node = gpu.label.includes('/') ? gpu.label.slice(0, gpu.label.lastIndexOf('/')) : '';
+    groups.set(node, [...(groups.get(node) ?? []), gpu]);
+  }
+  return [...groups].map(([node, members]) => ({node, gpus: members}));
+}
+
+/** @param {readonly Gpu[]} gpus */
+function summary(gpus) {
+  const total = gpus.reduce((sum, gpu) => sum + gpu.mem_total_bytes, 0);
+  if (!total) return '';
+  const used = gpus.reduce((sum, gpu) => sum + gpu.mem_used_bytes, 0);
+  const known = gpus.filter((gpu) => gpu.utilisation_pct !== null);
+  const load = known.reduce((sum, gpu) => sum + (gpu.utilisation_pct ?? 0), 0) / (known.length || 1);
+  const jobs = new Set(gpus.flatMap((gpu) => gpu.jobs)).size;
+  return `${jobs} ${jobs === 1 ? 'job' : 'jobs'}, ${size(used)} of ${size(total)}, ${Math.round(load)} % busy`;
+}
+
+/** What the patterns of a strip mean. */
+function legend() {
+  const kinds = [['used', 'in use'], ['aside', 'set aside'], ['other', 'other people'], ['kept', 'kept for a job']];
+  return h('ul', {class: 'row legend', 'aria-label': 'Meaning of the patterns'}, kinds.map(([kind, words]) => h('li', null, h('span', {class: `swatch ${kind}`}), words)));
 }
 
 function empty() {
@@ -65,107 +97,140 @@ function empty() {
 
 /**
  * @param {GpuSignal} gpu
- * @param {import('/lib/signal.js').Signal<Map<number, string>>} names
+ * @param {Pasts} pasts
  */
-function card(gpu, names) {
-  const label = gpu.peek().label;
+function strip(gpu, pasts) {
+  const {label} = gpu.peek();
+  const state = computed(() => describeState(gpu.value));
+  const people = computed(() => JSON.stringify(gpu.value.users));
   return h(
     'article',
-    {class: 'card gpu', 'aria-labelledby': `gpu-${label}`, 'data-gpu': label},
-    h('h2', {id: `gpu-${label}`}, `GPU ${label} `, h('span', {class: 'soft', title: () => gpu.value.name}, () => gpu.value.name ?? '')),
-    h('ul', {class: 'on'}, () => jobs(gpu.value, names.value)),
-    () => trouble(gpu.value),
-    meter('Utilisation', () => percent(gpu.value.utilisation_pct), utilisation(gpu)),
-    meter('Memory', () => memory(gpu.value), used(gpu)),
-    () => share(gpu.value),
-    () => users(gpu.value),
-    h('div', {class: 'row foot'}, h('span', {class: 'soft row'}, () => sensors(gpu.value)), h('span', {class: 'row acts'}, () => buttons(gpu.value.label, gpu.value.slot, gpu.value.drained))),
+    {class: 'card strip', 'aria-labelledby': `gpu-${label}`, 'data-gpu': label},
+    h(
+      'div',
+      {class: 'strip-head'},
+      h(label.includes('/') ? 'h3' : 'h2', {id: `gpu-${label}`}, `GPU ${label.slice(label.lastIndexOf('/') + 1)}`),
+      h('span', {class: 'soft model', title: () => gpu.value.name}, () => gpu.value.name ?? ''),
+      h('span', {class: () => `strip-state ${state.value.kind}`}, () => state.value.words),
+    ),
+    h('div', {class: 'track'}, lane(gpu, pasts), blocks(gpu)),
+    h(
+      'div',
+      {class: 'strip-figures'},
+      figure('Load', () => percent(gpu.value.utilisation_pct)),
+      figure('Memory', () => memory(gpu.value)),
+      figure('Heat', () => (gpu.value.temperature_c === null ? '–' : `${gpu.value.temperature_c} °C`)),
+      figure('Power', () => (gpu.value.power_w === null ? '–' : `${Math.round(gpu.value.power_w)} W`)),
+    ),
+    h('div', {class: 'row acts'}, () => buttons(gpu.value.label, gpu.value.slot, gpu.value.drained)),
+    () => people.value !== '[]' && users(gpu.peek()),
   );
 }
 
 /**
- * @param {string} title
- * @param {() => string} now
- * @param {HTMLElement} curve
+ * Load and memory over the last minutes, above the blocks.
+ * @param {GpuSignal} gpu
+ * @param {Pasts} pasts
  */
-function meter(title, now, curve) {
-  return h('div', {class: 'meter'}, h('div', {class: 'row'}, h('strong', null, title), h('span', {class: 'spacer'}), h('span', {class: 'mono'}, now)), curve);
+function lane(gpu, pasts) {
+  const {label} = gpu.peek();
+  const load = () => ({at: pasts(label).at, values: pasts(label).utilisation, most: 100});
+  const held = () => ({at: pasts(label).at, values: pasts(label).memory, most: gpu.value.mem_total_bytes});
+  return h('div', {class: 'lane'}, spark(`Utilisation of GPU ${label} over the last minutes`, load, '--accent'), spark(`Memory of GPU ${label} over the last minutes`, held, '--calm', {fill: false}));
 }
 
 /** @param {GpuSignal} gpu */
-function utilisation(gpu) {
-  const read = () => ({at: gpu.value.history.at, values: gpu.value.history.utilisation_pct, most: 100});
-  return spark(`Utilisation of GPU ${gpu.peek().label} over the last minutes`, read, '--accent');
+function blocks(gpu) {
+  const shown = computed(() => packBlocks(gpu.value).map((block) => ({...block, tenant: gpu.value.tenants.find(({job}) => job === block.job) ?? null})));
+  const key = (/** @type {{kind: string, job: number | null}} */ {kind, job}) => `${kind} ${job}`;
+  return h(
+    'div',
+    {class: 'pack'},
+    each(h('ul', {class: 'blocks', 'aria-label': `Memory of GPU ${gpu.peek().label}`}), () => shown.value, key, (block) => h('li', {style: () => placeOf(block.value)}, drawBlock(block, gpu))),
+    () => (shown.value.length === 0 ? h('span', {class: 'soft nothing'}, () => unpacked(gpu.value)) : null),
+  );
 }
 
-/** @param {GpuSignal} gpu */
-function used(gpu) {
-  const read = () => {
-    const {history, mem_total_bytes: most, mem_reserved_bytes: mark} = gpu.value;
-    return {at: history.at, values: history.mem_bytes, most, mark: mark && mark < most ? mark : undefined};
-  };
-  return spark(`Memory of GPU ${gpu.peek().label} over the last minutes`, read, '--calm');
+/** @typedef {import('/logic/packing.js').Block & {tenant: Tenant | null}} Shown */
+
+/** @param {Shown} block */
+function placeOf({from, to}) {
+  return {left: `${from * 100}%`, width: `${(to - from) * 100}%`};
+}
+
+/**
+ * @param {import('/lib/signal.js').Signal<Shown>} block
+ * @param {GpuSignal} gpu
+ */
+function drawBlock(block, gpu) {
+  const {kind, job, tenant} = block.peek();
+  const fill = h('span', {class: 'fill', style: () => ({width: `${block.value.filled * 100}%`})});
+  const words = () => describeBlock(block.value, gpu.value);
+  if (kind === 'other') return h('span', {class: 'block other', title: words}, h('span', {class: 'label'}, () => otherNames(gpu.value)));
+  if (kind === 'kept') return h('a', {class: 'block kept', href: link(`/jobs/${job}`), title: words}, h('span', {class: 'label'}, () => `kept for job ${block.value.job}`));
+  return h('a', {class: `block hue-${familyColour(tenant?.name ?? null, tenant?.project ?? null)}`, href: link(`/jobs/${job}`), title: words, 'aria-label': words}, fill, h('span', {class: 'label'}, h('b', null, job), ' ', tenant?.name ?? ''));
+}
+
+/**
+ * @param {Shown} block
+ * @param {Gpu} gpu
+ */
+function describeBlock({kind, job, tenant}, gpu) {
+  if (kind === 'other') return gpu.users.map(({user, pid, mem_bytes: bytes}) => `${user ?? 'outside this container'}, pid ${pid}: ${size(bytes)}`).join('; ');
+  if (kind === 'kept') return `GPU ${gpu.label} is kept for job ${job}, which is ahead and needs more GPUs than are free`;
+  const used = tenant?.mem_used_bytes;
+  const load = tenant?.utilisation_pct;
+  const parts = [`job ${job}${tenant?.name ? ` ${tenant.name}` : ''}${tenant?.project ? ` (${tenant.project})` : ''}`];
+  parts.push(`${used === null || used === undefined ? 'unknown' : size(used)} of ${size(tenant?.mem_reserved_bytes ?? 0)} set aside`);
+  if (load !== null && load !== undefined) parts.push(`${Math.round(load)} % of the GPU's time`);
+  return parts.join(', ');
+}
+
+/** @param {Gpu} gpu */
+function otherNames({users}) {
+  return [...new Set(users.map(({user}) => user ?? 'others'))].join(', ');
+}
+
+/** @param {Gpu} gpu what stands where no block can be drawn */
+function unpacked({tenants, slot, drained}) {
+  if (tenants.length) return '';
+  return slot === null ? 'not in this queue' : drained ? 'no job starts here' : 'free';
+}
+
+/** @param {Gpu} gpu */
+function describeState({lost, closed, drained, tenants, kept_for: kept}) {
+  if (lost || closed) return {kind: 'bad', words: closed ?? 'lost: the driver cannot reach it'};
+  if (drained) return {kind: 'warn', words: drained};
+  if (kept !== null && tenants.length > 0) return {kind: 'soft', words: `kept for job ${kept}`};
+  return {kind: 'soft', words: tenants.length ? `${tenants.length} ${tenants.length === 1 ? 'job' : 'jobs'}` : ''};
+}
+
+/**
+ * @param {string} title
+ * @param {() => string} read
+ */
+function figure(title, read) {
+  return h('span', {class: `number ${title.toLowerCase()}`, title}, h('span', {class: 'sr'}, `${title} `), read);
 }
 
 /** @param {number | null} value */
 function percent(value) {
-  return value === null ? 'unknown' : `${value} %`;
+  return value === null ? '–' : `${value} %`;
 }
 
 /** @param {Gpu} gpu */
 function memory({mem_total_bytes: total, mem_used_bytes: used}) {
-  return total ? size(used) : 'unknown';
-}
-
-/**
- * Memory that jobs have reserved, and how much of it is in use.
- * @param {Gpu} gpu
- */
-function share({mem_total_bytes: total, mem_used_bytes: used, mem_reserved_bytes: reserved}) {
-  if (!total) return null;
-  /** @param {number} bytes */
-  const width = (bytes) => ({width: `${Math.min(100, (bytes / total) * 100)}%`});
-  return [
-    h('div', {class: 'share'}, h('div', {class: 'reserved', style: width(reserved)}), h('div', {class: 'used', style: width(used)})),
-    h('div', {class: 'scale'}, h('span', null, `${size(reserved)} reserved`), h('span', null, `of ${size(total)}`)),
-  ];
-}
-
-/**
- * @param {Gpu} gpu
- * @param {Map<number, string>} names
- */
-function jobs({jobs, slot, drained}, names) {
-  const word = jobs.length ? null : slot === null ? 'not in this queue' : drained ? 'drained' : 'free';
-  return [
-    jobs.map((id) => h('li', null, h('a', {href: link(`/jobs/${id}`)}, `job ${id}`), ' ', h('span', {class: 'soft'}, names.get(id) ?? ''))),
-    word && h('li', {class: 'soft'}, word),
-    drained && jobs.length > 0 && h('li', null, h('span', {class: 'state held'}, drained)),
-  ];
-}
-
-/** @param {Gpu} gpu */
-function trouble({lost, closed}) {
-  if (!lost && !closed) return null;
-  return h('p', {class: 'bad'}, closed ?? 'lost: the driver cannot reach it');
-}
-
-/** @param {Gpu} gpu */
-function sensors({temperature_c: heat, power_w: power}) {
-  return [heat !== null && h('span', null, `${heat} °C`), power !== null && h('span', null, `${Math.round(power)} W`)];
+  return total ? `${size(used)} of ${size(total)}` : '–';
 }
 
 /** @param {Gpu} gpu */
 function users({users}) {
-  if (!users.length) return null;
-  return [
-    h('h3', null, 'Other processes'),
-    h(
-      'ul',
-      {class: 'users'},
-      users.map(({pid, user, mem_bytes: bytes}) => h('li', null, h('strong', null, user ?? 'a process outside this container'), ` pid ${pid}, ${size(bytes)}`)),
-    ),
-  ];
+  return h(
+    'p',
+    {class: 'users soft'},
+    'Other processes: ',
+    users.map(({pid, user, mem_bytes: bytes}, index) => [index > 0 && '; ', h('b', null, user ?? 'a process outside this container'), ` pid ${pid}, ${size(bytes)}`]),
+  );
 }
 
 /**
@@ -186,7 +251,7 @@ function buttons(label, slot, drained) {
  * @param {string} gpu
  */
 function change(title, action, gpu) {
-  return h('button', {onclick: () => order(action, gpu)}, title, h('span', {class: 'sr'}, ` GPU ${gpu}`));
+  return h('button', {class: 'small-button', onclick: () => order(action, gpu)}, title, h('span', {class: 'sr'}, ` GPU ${gpu}`));
 }
 
 /**
@@ -199,7 +264,7 @@ function order(action, gpu) {
   return attempt(() => post('/v1/gpus', {action, gpu}), (/** @type {any} */ answer) => answer.notice ?? done);
 }
 
-/** A field to add a GPU that has no card: a new one, or one removed from a queue without NVML. */
+/** A field to add a GPU that has no strip: a new one, or one removed from a queue without NVML. */
 function adding() {
   /** @type {HTMLInputElement} */
   let field;

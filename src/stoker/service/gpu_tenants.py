@@ -1,0 +1,61 @@
+"""The jobs on a GPU with their memory, and the job that a GPU without one is kept for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from stoker.core.lifecycle import State
+from stoker.core.usage import GpuUse
+from stoker.engine.context import QueueContext
+from stoker.engine.running_attempt import RunningAttempt
+from stoker.engine.slot_state import SlotState
+from stoker.wire import GpuTenant
+
+
+class Packing:
+    """What is on which GPU at this moment, for all GPUs of one answer."""
+
+    def __init__(self, context: QueueContext) -> None:
+        self._table = context.engine.slot_table
+        self._sharing = context.engine.gpus.sharing
+        look = context.look()
+        self._uses = {} if look is None else look.jobs
+        self._kept = _kept_slots(context)
+
+    def tenants(self, use: GpuUse, slot_states: Sequence[SlotState]) -> list[GpuTenant]:
+        """Return the jobs on a GPU, the first that started first."""
+        found: dict[int, GpuTenant] = {}
+        for slot_state in slot_states:
+            for running in self._table.attempts_on(slot_state):
+                found[running.attempt.job] = self._tenant(running, use)
+        return [found[job] for job in sorted(found)]
+
+    def kept_for(self, key: str, slot_states: Sequence[SlotState]) -> int | None:
+        """Return the waiting job that a GPU is kept for; None if it is kept for none."""
+        for slot_state in slot_states:
+            if slot_state.slot.index in self._kept:
+                return self._kept[slot_state.slot.index]
+        return None if self._sharing is None else self._sharing.kept.get(key)
+
+    def _tenant(self, running: RunningAttempt, use: GpuUse) -> GpuTenant:
+        seen = self._uses.get(running.key)
+        facts = running.entry.facts
+        by_gpu = None if seen is None else seen.mem_bytes
+        tenancy = None if self._sharing is None else self._sharing.gpus.tenancies.get(running.key)
+        return GpuTenant(
+            job=running.attempt.job,
+            name=None if facts is None else facts.name,
+            project=None if facts is None else facts.request.project,
+            mem_used_bytes=None if by_gpu is None else by_gpu.get(use.key, 0),
+            mem_reserved_bytes=use.total_bytes
+            if tenancy is None
+            else tenancy.tenant.reserved_bytes,
+            utilisation_pct=None if seen is None else seen.sm_pct,
+        )
+
+
+def _kept_slots(context: QueueContext) -> Mapping[int, int]:
+    """Return the slots that are free and kept for a waiting job, with that job."""
+    if not context.jobs.count(State.WAITING) or not context.engine.slot_table.free():
+        return {}
+    return context.engine.preview().reserved
