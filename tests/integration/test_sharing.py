@@ -112,6 +112,7 @@ def test_who_outgrows_its_room_and_who_runs_out_beside_it_both_end_well(
     victim = max(liars, key=lambda job: len(job["attempts"]))
     assert victim["attempts"][0]["failure"] == "gpu_oom"
     assert "ran out of memory beside others with" in victim["attempts"][0]["reason"]
+    assert "attempt 1 failed: exit 1: GPU out of memory" in queue.ok("why", str(victim["id"]))
 
 
 def test_torch_itself_keeps_a_job_within_its_room_and_it_gets_more_if_it_needs_it(

@@ -17,6 +17,7 @@ from stoker.engine.running_attempt import RunningAttempt, Suspended, label_of
 from stoker.engine.slot_state import REMOVED, ClosedBy, SlotState
 from stoker.engine.slots import SlotTable
 from stoker.service.job_selection import find_one
+from stoker.store.attempt_history import last_earlier_reason
 from stoker.store.job_queries import reason_of
 from stoker.store.queue_jobs import Facts
 from stoker.store.queue_order import QueuePosition, count_ahead
@@ -25,6 +26,15 @@ from stoker.wire import JobQuery, Why
 
 _COUNTED = 10_000
 _NODES_SHOWN = 4
+# What becomes of these jobs does not follow from their present attempt alone.
+_TELLS_EARLIER = (
+    State.WAITING,
+    State.HELD,
+    State.DELAYED,
+    State.STARTING,
+    State.RUNNING,
+    State.DONE,
+)
 
 
 def why(context: QueueContext, query: JobQuery) -> Why:
@@ -33,6 +43,8 @@ def why(context: QueueContext, query: JobQuery) -> Why:
     facts = context.jobs.facts(number)
     state = State(facts.state)
     text = f"job {number} {_text(context, facts, state)}{_may_still_run(context, number)}"
+    if state in _TELLS_EARLIER:
+        text += _earlier(context, number)
     start = _describe_start(context, facts)
     return Why(id=number, state=state, text=text if start is None else f"{text}; {start}")
 
@@ -44,6 +56,16 @@ def _may_still_run(context: QueueContext, job: int) -> str:
         f"; attempt {number} may still run on {node}: its end was not seen since {node} was cut off"
         for number, node in ([] if given_up is None else given_up.unseen(job))
     )
+
+
+def _earlier(context: QueueContext, job: int) -> str:
+    """Tell how the last attempt before the present one ended, and why; empty if there was none."""
+    found = last_earlier_reason(context.database, job)
+    if found is None:
+        return ""
+    number, outcome, reason = found
+    was = "" if outcome is State.FAILED else "was "
+    return f"; attempt {number} {was}{outcome.value}: {reason}"
 
 
 def _describe_start(context: QueueContext, facts: Facts) -> str | None:

@@ -6,6 +6,7 @@ from itertools import starmap
 
 import msgspec
 
+from stoker.core.lifecycle import State
 from stoker.store.database import Database
 
 _ATTEMPT = (
@@ -13,6 +14,10 @@ _ATTEMPT = (
     " failure, gpu_use FROM {} WHERE {} = ?"
 )
 _EARLIER = _ATTEMPT.format("number", "outcome", "earlier_attempt", "job") + " ORDER BY number"
+_LAST_REASON = (
+    "SELECT number, outcome, reason FROM earlier_attempt"
+    " WHERE job = ? AND reason IS NOT NULL ORDER BY number DESC LIMIT 1"
+)
 _LATEST = _ATTEMPT.format("attempt", "state", "job", "id")
 
 
@@ -38,3 +43,9 @@ def attempts_of(database: Database, job: int) -> list[RecordedAttempt]:
     found = list(starmap(RecordedAttempt, database.execute(_EARLIER, (job,))))
     latest = RecordedAttempt(*database.execute(_LATEST, (job,)).fetchone())
     return [*found, latest] if latest.number > len(found) else found
+
+
+def last_earlier_reason(database: Database, job: int) -> tuple[int, State, str] | None:
+    """Return the last earlier attempt of a job that has a reason: its number, its outcome, the reason."""
+    row = database.execute(_LAST_REASON, (job,)).fetchone()
+    return None if row is None else (row[0], State(row[1]), row[2])

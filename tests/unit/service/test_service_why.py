@@ -134,6 +134,22 @@ def test_what_is_over(still: Harness) -> None:
     assert still.why(3) == "job 3 is done: it ended with exit 0"
 
 
+def test_what_became_of_the_attempt_before_is_told(still: Harness) -> None:
+    still.add("a", retries=1)
+    still.end("1.1", FAILED)
+    before = "; attempt 1 failed: exit 1"
+    assert still.why(1) == f"job 1 is running on GPU 0 (0 s){before}"
+    still.end("1.2")
+    assert still.why(1) == f"job 1 is done: it ended with exit 0{before}"
+
+
+def test_a_preempted_job_is_told_of_while_it_waits(still: Harness) -> None:
+    still.add("a", gpus=2)
+    still.add("b", gpus=2)
+    still.preempt("1")
+    assert still.why(1).endswith("; attempt 1 was preempted: preempted by request")
+
+
 def test_a_job_that_was_claimed_in_advance_is_the_next_to_start(make_harness: MakeHarness) -> None:
     harness = make_harness(gpus=1)
     harness.add("a", "b", "c", "d")
