@@ -13,6 +13,7 @@ import pytest
 from cluster.conftest import require_hosts
 from cluster.netns_hosts import Hosts
 from cluster.ssh_hosts import SshHosts, require_sshd
+from patience import PATIENCE_S, until
 from stoker.cluster.join_tokens import newest_join_token
 from stoker.cluster.ssh.box_records import load_boxes
 
@@ -79,6 +80,31 @@ def test_a_box_with_python_alone_is_added_over_ssh_and_runs_a_job(lab: Lab) -> N
     again = lab.add("root@h1")
     assert (again.returncode, again.stdout) == (1, "")
     assert again.stderr == "stoker: root@h1 is a node of this cluster already: h1\n"
+
+
+def test_a_removed_box_ends_its_jobs_first_and_has_nothing_of_stoker_afterwards(lab: Lab) -> None:
+    hosts, gate = lab.hosts, lab.hosts.folder / "gate"
+    os.mkfifo(gate)
+    job = hosts.ok(0, "add", "-q", "--node", "h1", "--", "sh", "-c", f"read line <{gate}").strip()
+    until(lambda: '"running"' in hosts.ok(0, "show", job, "--json"), "the job runs")
+    command = [sys.executable, "-m", "stoker", "cluster", "remove", "h1"]
+    removing = hosts.spawn(0, command)
+    assert removing.stderr is not None
+    assert removing.stderr.readline().startswith("stoker: 1 job runs on h1: waiting for the end")
+    assert "drained" in hosts.ok(0, "cluster", "status")
+    gate.write_text("go\n")
+    said, _ = removing.communicate(timeout=PATIENCE_S)
+    assert said == "h1 is removed, and Stoker's files on root@h1\n"
+    assert removing.returncode == 0
+    assert '"done"' in hosts.ok(0, "show", job, "--json")
+    assert not hosts.home(1).exists()
+    assert not [line for line in hosts.processes(1).values() if "stoker" in line]
+    status = json.loads(hosts.ok(0, "cluster", "status", "--json"))
+    assert [node["name"] for node in status["nodes"]] == ["h0"]
+    again = hosts.stoker(0, "cluster", "undrain", "h1")
+    assert "there is no node 'h1'" in again.stderr, "a box that is added again would be drained"
+    refused = hosts.stoker(0, "cluster", "remove", "h1")
+    assert "stoker cluster add has not set up h1" in refused.stderr
 
 
 def test_a_wrong_user_is_refused_with_one_line(lab: Lab) -> None:

@@ -94,8 +94,13 @@ class Nodes:
             self._drains.forget(name)
         else:
             self._drains.put(name, reason.encode())
-        facts = self._slot_table.nodes[name]
-        self._slot_table.update_node(msgspec.structs.replace(facts, drained=reason))
+        facts = self._slot_table.nodes.get(name)
+        if facts is not None:
+            self._slot_table.update_node(msgspec.structs.replace(facts, drained=reason))
+
+    def is_drained(self, name: str) -> bool:
+        """Whether no job may start on a node, which may have left."""
+        return self._drains.get(name) is not None
 
     def _connect(self, name: str) -> None:
         """Let a node report its attempts.

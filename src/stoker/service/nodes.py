@@ -50,10 +50,13 @@ def change_nodes(context: QueueContext, order: NodeOrder) -> list[NodeInfo]:
     """Forget a node that does not come back, once no job can run there; or drain one, or end that."""
     slot_table, known = context.engine.slot_table, context.nodes
     facts = slot_table.nodes.get(order.node)
-    if known is None or facts is None:
+    # A drained node may have left: it would still be drained when it joins again.
+    has_left = known is not None and order.action == "undrain" and known.is_drained(order.node)
+    if known is None or (facts is None and not has_left):
         there = ", ".join(sorted(slot_table.nodes)) or "no cluster"
         raise NotFoundError(f"there is no node {order.node!r}; there is: {there}")
     if order.action == "forget":
+        assert facts is not None
         _check_forget(context, facts, force=order.force)
     elif order.node == slot_table.head:
         raise ConflictError(

@@ -36,6 +36,16 @@ def show(cluster: Cluster, name: str) -> NodeInfo:
     return next(node for node in read_nodes(cluster.harness.context) if node.name == name)
 
 
+def test_a_drained_node_that_has_left_can_be_undrained_before_it_joins_again(
+    cluster: Cluster,
+) -> None:
+    change(cluster, "drain", "h1", "new disk")
+    cluster.report(Left("h1"))
+    change(cluster, "undrain", "h1")
+    with pytest.raises(NotFoundError):
+        change(cluster, "undrain", "h1")
+
+
 def test_nothing_starts_on_a_drained_node_and_its_jobs_go_on(cluster: Cluster) -> None:
     harness = cluster.harness
     harness.add("train", nodes=["h1"])

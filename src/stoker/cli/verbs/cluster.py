@@ -25,12 +25,13 @@ if TYPE_CHECKING:
 
 SUMMARY = """\
 Let one queue have the GPUs of several boxes. `up` makes this box the first of a cluster and prints the line
-to run on the others; `add` sets others up over ssh, and lets them join; `join` lets a box in that has Stoker;
-`status` shows who is there; `leave` takes a box out again, and the first box's leaving ends the cluster. It
-needs Ray, on boxes that `add` did not set up as well: pip install 'stoker[ray]'. The join token in the
-printed line is as good as your login on all of them until it expires: `token` makes another, `revoke` ends
-all. The boxes speak TLS with certificates that the first box makes; RAY_USE_TLS and RAY_TLS_* name your own.
-Ray listens on all interfaces of each box, whatever --address says: use a firewall."""
+to run on the others; `add` sets others up over ssh and lets them join, `remove` undoes that; `join` lets a
+box in that has Stoker; `status` shows who is there; `leave` takes a box out again, and the first box's
+leaving ends the cluster. It needs Ray, on boxes that `add` did not set up as well: pip install
+'stoker[ray]'. The join token in the printed line is as good as your login on all of them until it expires:
+`token` makes another, `revoke` ends all. The boxes speak TLS with certificates that the first box makes;
+RAY_USE_TLS and RAY_TLS_* name your own. Ray listens on all interfaces of each box, whatever --address says:
+use a firewall."""
 EXAMPLES = """\
   stoker cluster up                         on the first box; prints what to run on the others
   stoker cluster up --address 10.0.0.1      under this address, where the box has several
@@ -41,13 +42,27 @@ EXAMPLES = """\
   stoker cluster join 10.0.0.1 --name big --label disk=nvme
   stoker cluster join 10.0.0.1 --env DATA=/mnt/data --setup 'source ~/venv/bin/activate'
   stoker cluster status                     who is in the cluster
+  stoker cluster remove gpu2                undo add, when the jobs there have ended
   stoker cluster leave                      take this box out; what runs on it runs elsewhere
   stoker cluster forget gpu2                on the first box: gpu2 is not coming back
   stoker cluster drain gpu2 new disk        start nothing more there; what runs goes on
   stoker cluster undrain gpu2
 """
 
-_ACTIONS = ("up", "add", "join", "token", "revoke", "status", "leave", "forget", "drain", "undrain")
+_ACTIONS = (
+    "up",
+    "add",
+    "remove",
+    "join",
+    "token",
+    "revoke",
+    "status",
+    "leave",
+    "forget",
+    "drain",
+    "undrain",
+)
+_OVER_SSH = ("add", "remove")
 _OF_NODES = ("forget", "drain", "undrain")
 _LEAVE_S = 15.0
 _LEAVE_WITH_FILES_S = 1800.0
@@ -64,7 +79,7 @@ _ONLY = {
     "json": ("status",),
     "expires": ("up", "token"),
     "no_tls": ("up",),
-    "force": ("forget",),
+    "force": ("remove", "forget"),
 }
 
 ARGUMENTS = (
@@ -79,7 +94,7 @@ ARGUMENTS = (
         "reason",
         nargs="*",
         metavar="REASON",
-        help="drain: why, for stoker why and status; add: more boxes",
+        help="drain: why, for stoker why and status; add, remove: more boxes",
     ),
     arg(
         "--address",
@@ -119,7 +134,7 @@ ARGUMENTS = (
         help="add, join: 'module load cuda': jobs here have what it sets",
     ),
     arg("--python", metavar="PATH", help="add: the interpreter there; default: one that fits"),
-    arg("--force", action="store_true", help="forget: although its jobs may run; the box is off"),
+    arg("--force", action="store_true", help="remove, forget: although jobs run there"),
     arg("--json", action="store_true", help="status: print a JSON object"),
 )
 
@@ -131,6 +146,10 @@ def run(args: Args) -> int:
         from stoker.cli.cluster_add import add
 
         return add(find_home(), args)
+    if args.action == "remove":
+        from stoker.cli.cluster_remove import remove
+
+        return remove(find_home(), args)
     if args.action in _OF_NODES:
         return _change_node(args)
     if args.action == "status":
@@ -156,9 +175,9 @@ def _check_arguments(args: Args) -> None:
         raise UsageError(
             "which cluster? stoker cluster join ADDRESS, as stoker cluster up prints it"
         )
-    if args.reason and args.action not in ("add", "drain"):
+    if args.reason and args.action not in (*_OVER_SSH, "drain"):
         raise UsageError(f"{args.action} takes no {' '.join(args.reason)!r}")
-    if args.action not in ("add", "join", *_OF_NODES) and args.target is not None:
+    if args.action not in (*_OVER_SSH, "join", *_OF_NODES) and args.target is not None:
         raise UsageError(f"{args.action} takes no ADDRESS")
 
 

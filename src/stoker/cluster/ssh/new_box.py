@@ -4,25 +4,22 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from stoker.accounts import printable
 from stoker.cluster import ray_supervisor_control, settings
 from stoker.cluster.join_tokens import issue_join_token, revoke_join_token
 from stoker.cluster.ray_command import TOKEN_VARIABLE
-from stoker.cluster.ssh.box_records import Box, save_box
+from stoker.cluster.ssh.box_records import save_box
+from stoker.cluster.ssh.box_software import MIB, BoxSoftware, Say
 from stoker.cluster.ssh.bundle import Bundle
 from stoker.cluster.ssh.connection import SshConnection
 from stoker.cluster.ssh.remote_program import call
 from stoker.errors import ConflictError, StokerError
 
-_MIB = 1 << 20
-_SPARE_BYTES = 512 * _MIB  # for Ray's files and logs
+_SPARE_BYTES = 512 * MIB  # for Ray's files and logs
 _TOKEN_S = 900.0
-_COPY_S = 900.0
-_RUN_S = 360.0
-_MAX_LINE = 500
 
 # NVML comes with the driver.
 _GPUS = """\
@@ -31,8 +28,6 @@ nvml = Nvml.open()
 names = [] if nvml is None else [gpu.name for gpu in nvml.gpus()]
 print(f"{len(names)} GPUs: {', '.join(sorted(set(names)))}" if names else f"no GPU: {why_unavailable()}")
 """
-
-Say = Callable[[str], None]
 
 
 class NewBox:
@@ -47,6 +42,7 @@ class NewBox:
         self._bundle = bundle
         self._say = say
         self._target = connection.target
+        self._software = BoxSoftware(connection, python, bundle.digest, say)
 
     def add(self, head: settings.ClusterSettings, options: Sequence[str]) -> str:
         """Set the machine up and let it join. Returns its name as a node.
@@ -56,15 +52,17 @@ class NewBox:
         found = call(self._connection, self._python, "look")
         self._check(found, head)
         try:
-            self._copy(found)
-            self._say(self._run("-c", _GPUS))
+            if self._bundle.digest in found["environments"]:
+                self._say(f"{self._bundle.label} is there already")
+            else:
+                self._software.copy(self._bundle, found["home"])
+            self._say(self._software.run("-c", _GPUS))
             name = self._join(head, options)
         except BaseException:
             self._undo()
             raise
         with ray_supervisor_control.turn(self._home):
-            box = Box(target=self._target, python=self._python, digest=self._bundle.digest)
-            save_box(self._home, name, box)
+            save_box(self._home, name, self._software.record)
         return name
 
     def _check(self, found: dict[str, Any], head: settings.ClusterSettings) -> None:
@@ -84,8 +82,8 @@ class NewBox:
         needed = self._bundle.size_bytes + _SPARE_BYTES
         if found["free_bytes"] < needed:
             raise StokerError(
-                f"no space on {self._target}: {found['home']} has {found['free_bytes'] // _MIB} MiB free, and"
-                f" Stoker with Ray needs {needed // _MIB} MiB"
+                f"no space on {self._target}: {found['home']} has {found['free_bytes'] // MIB} MiB free, and"
+                f" Stoker with Ray needs {needed // MIB} MiB"
             )
         self._say(
             f"Python {found['version']} at {found['python']}, {found['free_bytes'] / (1 << 30):.0f} GiB free"
@@ -112,30 +110,11 @@ class NewBox:
                 " stoker daemon stop, there, comes first"
             )
 
-    def _copy(self, found: dict[str, Any]) -> None:
-        if self._bundle.digest in found["environments"]:
-            self._say(f"{self._bundle.label} is there already")
-            return
-        began = time.monotonic()
-        call(
-            self._connection,
-            self._python,
-            "unpack",
-            {"digest": self._bundle.digest},
-            self._bundle.chunks(),
-            _COPY_S,
-        )
-        took_s = time.monotonic() - began
-        self._say(
-            f"{self._bundle.label} copied to {found['home']}/software ({self._bundle.size_bytes // _MIB} MiB,"
-            f" {took_s:.0f} s)"
-        )
-
     def _join(self, head: settings.ClusterSettings, options: Sequence[str]) -> str:
         with ray_supervisor_control.turn(self._home):
             token = issue_join_token(self._home, _TOKEN_S, time.time())
         try:
-            said = self._run(
+            said = self._software.run(
                 *("-m", "stoker", "cluster", "join", head.target, *options),
                 env={TOKEN_VARIABLE: token.text},
                 is_login=True,
@@ -146,32 +125,9 @@ class NewBox:
         self._say(said)
         return said.rpartition(" as ")[2]
 
-    def _run(self, *words: str, env: dict[str, str] | None = None, is_login: bool = False) -> str:
-        """Run the interpreter that has Stoker there. Returns its last line of output.
-
-        Raises StokerError if it fails. With `is_login`, it has the environment of a login shell.
-        """
-        request = {
-            "digest": self._bundle.digest,
-            "words": words,
-            "env": env or {},
-            "is_login": is_login,
-        }
-        answer = call(self._connection, self._python, "run", request, timeout_s=_RUN_S)
-        notes = answer["err"].splitlines()
-        if answer["code"]:
-            raise StokerError(f"{self._target}: {_plain((notes or ['no reason given'])[-1])}")
-        for line in notes:
-            self._say(_plain(line))
-        return _plain((answer["out"].splitlines() or [""])[-1])
-
     def _undo(self) -> None:
         """Remove what was copied; if that fails too, say what is left."""
         try:
-            call(self._connection, self._python, "clear")
+            self._software.clear()
         except StokerError as error:
             self._say(f"what was copied stays there: {error}")
-
-
-def _plain(line: str) -> str:
-    return printable(line.removeprefix("stoker: "), _MAX_LINE)

@@ -116,12 +116,15 @@ def run(request: dict[str, Any], _stream: IO[bytes]) -> dict[str, Any]:
 
 
 def clear(_request: dict[str, Any], _stream: IO[bytes]) -> dict[str, Any]:
-    """Remove all private environments; the home too if nothing else is in it."""
+    """Remove all private environments, and a home that has nothing else of the user's."""
     home = find_home()
+    if _read_cluster(home) is not None:
+        raise StokerError(f"{home} belongs to a cluster: stoker cluster leave comes first")
     shutil.rmtree(os.path.join(home, _SOFTWARE), ignore_errors=True)
-    if _is_unused(home):
+    has_files = _has_files_of_jobs(home)
+    if not has_files:
         shutil.rmtree(home, ignore_errors=True)
-    return {}
+    return {"kept": home if has_files else None}
 
 
 def main(name: str, request: dict[str, Any], stream: IO[bytes]) -> None:
@@ -245,12 +248,15 @@ def _command(pid: str) -> str:
         return file.read().strip()
 
 
-def _is_unused(home: str) -> bool:
-    """Whether a home has only what joining a cluster leaves behind."""
-    left = set(os.listdir(home))
-    return not left - {"cluster", "owner"} and not os.path.exists(
-        os.path.join(home, "cluster", "settings.json")
+def _has_files_of_jobs(home: str) -> bool:
+    """Whether a home has a queue, or results or checkpoints that did not travel to the head."""
+    patterns = (
+        "stoker.db",
+        "node_cache/copies/*",
+        "cluster/queues/*/node_cache/copies/*",
+        "cluster/queues/*/checkpoints/*/*/*",
     )
+    return any(glob.glob(os.path.join(glob.escape(home), pattern)) for pattern in patterns)
 
 
 def _remove_empty(home: str) -> None:
