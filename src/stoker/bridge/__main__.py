@@ -15,14 +15,16 @@ import time
 
 import msgspec
 
-from stoker import pid_lock
+from stoker import __version__, pid_lock
 from stoker.bridge.agent_client import AgentLostError
+from stoker.bridge.atomic_files import write_whole
 from stoker.bridge.checkpoint_proxy import HeadFiles
 from stoker.bridge.lease_record import LeaseRecord
 from stoker.bridge.node_session import NodeSession
 from stoker.bridge.ray_membership import RayMembership
 from stoker.cluster.ray_supervisor_control import ensure_ray_supervisor
 from stoker.errors import StokerError
+from stoker.executors.bridge_connection import bridge_lock_path, bridge_version_path
 from stoker.executors.bridge_orders import (
     BRIDGE_ORDERS,
     BridgeOrder,
@@ -229,9 +231,13 @@ def main() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     os.set_inheritable(READY_FD, False)
     time.sleep(float(pause_s))
-    if pid_lock.take(os.path.join(home, "cluster", "bridge.lock")) is None:
+    if pid_lock.take(bridge_lock_path(home)) is None:
         _answer("busy")
         return
+    with contextlib.suppress(
+        OSError
+    ):  # on a full disk, the next daemon ends this bridge needlessly
+        write_whole(bridge_version_path(home), __version__.encode())
     asyncio.run(_work(home, queue, address))
 
 

@@ -25,6 +25,7 @@ from stoker.bridge.log_forwarder import LogForwarders
 from stoker.bridge.node_gpu_monitor import NodeGpuMonitor
 from stoker.bridge.protocol_proxy import ProtocolProxy
 from stoker.cluster.node_environment import own_environment
+from stoker.cluster.protocol import PROTOCOL
 from stoker.cluster.ray_supervisor_control import ray_supervisor_pid
 from stoker.cluster.settings import (
     ClusterNode,
@@ -79,6 +80,7 @@ def _introduce(
         id=node.id,
         name=node.name,
         version=__version__,
+        protocol=PROTOCOL,
         address="" if settings is None else settings.own_address,
         labels={} if settings is None else settings.labels,
         slots=tuple(NodeSlot(slot.gpus, slot.keys) for slot in slots),

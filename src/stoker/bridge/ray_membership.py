@@ -14,6 +14,7 @@ from stoker.bridge.agent_client import AgentClient, AgentLostError, wait_for_ray
 from stoker.bridge.agent_messages import Introduce
 from stoker.bridge.node_session import NodeLeftError, NodeSession
 from stoker.cluster import ray_api
+from stoker.cluster.protocol import PROTOCOL, is_understood
 from stoker.cluster.ray_api import RayNode
 from stoker.cluster.settings import split_address
 from stoker.executors.node_reports import Introduction, NodeReport, Notice
@@ -86,7 +87,7 @@ class RayMembership:
         try:
             agent = AgentClient(await asyncio.to_thread(self._find_agent, node))
             introduction = await agent.call(Introduce(), _INTRODUCTION_TIMEOUT_S)
-            if not (self._has_our_version(introduction) and self._is_unique(introduction, node)):
+            if not (self._is_understood(introduction) and self._is_unique(introduction, node)):
                 await asyncio.sleep(_VERSION_RETRY_S)
                 return
             session = self._session_for(introduction.id, introduction.name)
@@ -109,13 +110,17 @@ class RayMembership:
         if met is not None:
             self._sessions[met.id].cancel()
 
-    def _has_our_version(self, found: Introduction) -> bool:
-        """Whether a node has the head's version; if not, notify the user once."""
-        if found.version == __version__:
+    def _is_understood(self, found: Introduction) -> bool:
+        """Whether the head understands a node's messages; if not, notify the user once."""
+        if is_understood(found.protocol):
             return True
+        versions = f"{found.name} has Stoker {found.version}, and the head {__version__}"
+        if found.protocol < PROTOCOL:
+            remedy = f"install Stoker {__version__} there, and run stoker cluster join again on it"
+        else:
+            remedy = f"install Stoker {found.version} on the head, and run stoker daemon restart"
         self._notify_once(
-            f"{found.name} has Stoker {found.version} and the head {__version__}: it gets no jobs;"
-            " install the same version on both, and run stoker cluster leave and join there"
+            f"{versions}, which do not understand each other: it gets no jobs; {remedy}"
         )
         return False
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from stoker import __version__
 from stoker.cli.arguments import Args
 from stoker.cli.cluster_membership import choose_first_port, join_ray, save_name
 from stoker.cli.credentials import find_credentials
@@ -113,6 +114,10 @@ def _join_again(
         ray_survey.reach(address, port)
         ray_supervisor_control.start_ray_supervisor(home)
         print(f"joined the cluster at {known.target} again, as {name}")
+    elif ray_supervisor_control.is_outdated(home):
+        ray_survey.reach(address, port)
+        ray_supervisor_control.restart_ray_supervisor(home)
+        print(f"Stoker {__version__} has taken over on this box, {name}; its jobs have run on")
     else:
         note(f"this box is a member already, as {name}")
     return 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from stoker import __version__
 from stoker.cli.join_lines import describe_join_token, describe_listeners
 from stoker.cli.messages import print_json
 from stoker.cli.tables import Column, Row, print_facts, print_table
@@ -82,7 +83,8 @@ def _describe_state(node: dict[str, Any]) -> tuple[str, str | None]:
         return node["state"], node.get("away")
     if node.get("drained") is not None:
         return "drained", node["drained"]
-    return "up", node.get("lacks")
+    version = node.get("version") or __version__
+    return "up", node.get("lacks") or (f"Stoker {version}" if version != __version__ else None)
 
 
 def _describe_ray(

@@ -12,12 +12,14 @@ import sys
 from collections.abc import Mapping
 
 from stoker import __version__
+from stoker.cluster.protocol import PROTOCOL
 from stoker.cluster.settings import ClusterNode, ClusterSettings, token_path
 from stoker.cluster.tls import load_certificates, tls_environment
 from stoker.submit_context import OURS
 
 # Labels of every node in Ray, by which Stoker recognises its nodes.
 NODE_LABEL, NAME_LABEL, VERSION_LABEL = "stoker-node", "stoker-name", "stoker-version"
+PROTOCOL_LABEL = "stoker-protocol"
 
 # The token is passed in the environment: every user of the box could read an argument.
 TOKEN_VARIABLE = "STOKER_CLUSTER_TOKEN"  # noqa: S105 - its name
@@ -41,6 +43,7 @@ def ray_words(node: ClusterNode, settings: ClusterSettings, temp_dir: str) -> li
         NODE_LABEL: node.id,
         NAME_LABEL: node.name,
         VERSION_LABEL: __version__.replace("+", "-"),
+        PROTOCOL_LABEL: str(PROTOCOL),
     }
     return [
         *(sys.executable, "-m", "stoker.cluster.ray_launcher", "--block"),

@@ -25,12 +25,12 @@ from collections.abc import Sequence
 
 import msgspec
 
-from stoker import pid_lock
+from stoker import __version__, pid_lock
 from stoker.cluster.admission import AdmissionServer
 from stoker.cluster.head_session import ask_session, new_session
 from stoker.cluster.ray_command import ray_environment, ray_words
 from stoker.cluster.ray_folder import prepare_ray_folder
-from stoker.cluster.ray_survey import reach
+from stoker.cluster.ray_survey import ray_version, reach
 from stoker.cluster.settings import folder_of, load_node, load_settings, load_token
 from stoker.errors import StokerError
 from stoker.home import find_home
@@ -58,6 +58,8 @@ class RayState(msgspec.Struct, frozen=True, kw_only=True):
     since: float = 0.0
     restarts: int = 0
     reason: str | None = None
+    stoker: str = ""  # version of the Ray supervisor
+    ray: str = ""  # version of Ray that was installed when it was started
 
 
 class _HeadRestartedError(Exception):
@@ -82,7 +84,7 @@ class RaySupervisor:
         self._settings = settings
         self._environment = ray_environment(home, os.environ)
         self._ready_fd = ready_fd
-        self._state = RayState(pid=os.getpid(), since=time.time())
+        self._state = RayState(pid=os.getpid(), since=time.time(), stoker=__version__)
         self._session = ""  # of Ray on this box, if it is the head
         self._head_session: str | None = None  # in which Ray on this node was started
         self._ask_at = 0.0
@@ -164,7 +166,7 @@ class RaySupervisor:
         )
         assert process.stdout is not None
         log(f"Ray starts, process {process.pid}")
-        self._note(state="starting", ray_pid=process.pid, reason=None)
+        self._note(state="starting", ray_pid=process.pid, reason=None, ray=ray_version())
         patience_s = _PATIENCE_S
         try:
             said = self._follow(process, process.stdout.fileno())

@@ -9,10 +9,11 @@ from collections.abc import Iterator
 
 import msgspec
 
-from stoker import pid_lock
+from stoker import __version__, pid_lock
 from stoker.cluster.ray_command import TOKEN_VARIABLE
 from stoker.cluster.ray_supervisor import RayState as RayState
 from stoker.cluster.ray_supervisor import lock_path, state_path
+from stoker.cluster.ray_survey import ray_version
 from stoker.cluster.settings import folder_of, load_settings
 from stoker.detached import start, start_and_wait
 from stoker.errors import StokerError
@@ -57,6 +58,24 @@ def read_state(home: str) -> RayState | None:
     except (OSError, msgspec.DecodeError):
         return RayState(pid=pid)
     return state if state.pid == pid else RayState(pid=pid)
+
+
+def is_outdated(home: str) -> bool:
+    """Return whether another version of Stoker or Ray runs Ray on this box than is installed now."""
+    state = read_state(home)
+    return state is not None and (state.stoker, state.ray) != (__version__, ray_version())
+
+
+def has_other_ray(home: str) -> bool:
+    """Return whether the Ray that runs on this box has another version than the installed one."""
+    state = read_state(home)
+    return state is not None and state.ray not in ("", ray_version())
+
+
+def restart_ray_supervisor(home: str) -> None:
+    """Let the installed versions of Stoker and Ray take over. Jobs go on: they are no children of Ray."""
+    stop_ray_supervisor(home)
+    start_ray_supervisor(home)
 
 
 def ensure_ray_supervisor(home: str) -> None:

@@ -17,7 +17,14 @@ from importlib.metadata import PackageNotFoundError, version
 import msgspec
 
 from stoker import __version__
-from stoker.cluster.ray_command import NAME_LABEL, NODE_LABEL, VERSION_LABEL, ray_environment
+from stoker.cluster.protocol import FIRST, PROTOCOL
+from stoker.cluster.ray_command import (
+    NAME_LABEL,
+    NODE_LABEL,
+    PROTOCOL_LABEL,
+    VERSION_LABEL,
+    ray_environment,
+)
 from stoker.cluster.settings import join_address
 from stoker.cluster.tls import HOW_TO_NAME, Certificates, check_peer, speaks_tls, tls_environment
 from stoker.errors import StokerError
@@ -50,6 +57,12 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
     def version(self) -> str:
         """The version of Stoker on the node."""
         return self.labels.get(VERSION_LABEL, "")
+
+    @property
+    def protocol(self) -> int:
+        """The version of the messages between head and nodes, when Ray was started there."""
+        told = self.labels.get(PROTOCOL_LABEL, "")
+        return int(told) if told.isdecimal() else FIRST
 
 
 class RaySurvey(msgspec.Struct, frozen=True, kw_only=True):
@@ -211,12 +224,12 @@ def check_versions(found: RaySurvey) -> None:
             f"the cluster has Python {theirs} and this box {mine}, which cannot work together:"
             f" install Stoker here with Python {theirs}"
         )
-    ours = __version__.replace("+", "-")
     for node in found.nodes:
-        if node.is_head and node.version and node.version != ours:
+        # A head that was upgraded may still have the label of the version before.
+        if node.is_head and node.version and abs(node.protocol - PROTOCOL) > 1:
             raise StokerError(
-                f"the cluster's first box has Stoker {node.version} and this one {ours}:"
-                " install the same version on both"
+                f"the cluster's first box has Stoker {node.version} and this one {__version__}, which do not"
+                " understand each other: install the same version on both"
             )
 
 

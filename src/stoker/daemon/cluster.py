@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 
 from stoker.cluster.ray_command import ray_environment
-from stoker.cluster.ray_supervisor_control import ensure_ray_supervisor
+from stoker.cluster.ray_supervisor_control import ensure_ray_supervisor, has_other_ray
 from stoker.cluster.settings import load_node, load_settings
 from stoker.core.node import NodeFacts
 from stoker.engine.adoption import revive
@@ -17,7 +17,12 @@ from stoker.engine.context import QueueContext
 from stoker.engine.gpu_models import Model
 from stoker.engine.nodes import Nodes
 from stoker.engine.slots import SlotTable
-from stoker.executors.bridge_connection import BridgeConnection, ClusterRules, stop_bridge
+from stoker.executors.bridge_connection import (
+    BridgeConnection,
+    ClusterRules,
+    end_bridge_of_other_version,
+    stop_bridge,
+)
 from stoker.executors.daemon_executor import DaemonExecutor
 from stoker.executors.multi_node_executor import MultiNodeExecutor
 from stoker.executors.node_reports import NodeReport
@@ -52,6 +57,8 @@ class Cluster:
     def extend(self, own: DaemonExecutor, queue: str) -> MultiNodeExecutor:
         """Make the executor of all nodes, with this machine's executor in it."""
         ensure_ray_supervisor(self._home)  # it does not survive a restart of the machine
+        if not has_other_ray(self._home):  # a new bridge could not use the Ray that runs
+            end_bridge_of_other_version(self._home)
         env = ray_environment(self._home, os.environ)
         bridge = BridgeConnection(self._home, queue, self._address, self._rules, env)
         self.fleet = MultiNodeExecutor(own, self.name, bridge, os.path.join(self._home, "scripts"))

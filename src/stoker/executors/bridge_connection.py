@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from stoker import __version__, pid_lock
 from stoker.executors.bridge_orders import BridgeOrder, ConnectNode, KnownNodes, StopBridge
 from stoker.executors.node_reports import NODE_REPORTS, NodeReport
 from stoker.interpreter import module_command
@@ -17,6 +18,7 @@ from stoker.supervisor import process_tree, unix_sockets
 
 _READY_FD = 3
 _LONGEST_PAUSE_S = 10.0
+_END_PATIENCE_S = 10.0
 _SEND_TIMEOUT_S = 5  # a bridge that reads nothing for so long counts as gone
 
 
@@ -157,6 +159,36 @@ class BridgeConnection:
             os.close(self._ready)
             self._ready = -1
         self._connect()
+
+
+def end_bridge_of_other_version(home: str) -> None:
+    """End the bridge of a home if it has another version of Stoker. Jobs go on, and so do their leases.
+
+    The next bridge has the version of this process, and takes over within seconds.
+    """
+    lock = bridge_lock_path(home)
+    pid = pid_lock.holder_pid(lock)
+    if pid and _bridge_version(home) != __version__:
+        pid_lock.end_holder(lock, pid, _END_PATIENCE_S)
+
+
+def _bridge_version(home: str) -> str | None:
+    """Return the version of Stoker that the last bridge had; None if it recorded none."""
+    try:
+        with open(bridge_version_path(home), encoding="utf-8") as file:
+            return file.read()
+    except FileNotFoundError:
+        return None
+
+
+def bridge_version_path(home: str) -> str:
+    """Return the path of the file in which a bridge records its version of Stoker."""
+    return os.path.join(home, "cluster", "bridge.version")
+
+
+def bridge_lock_path(home: str) -> str:
+    """Return the path of the file that the bridge of a home locks."""
+    return os.path.join(home, "cluster", "bridge.lock")
 
 
 def stop_bridge(home: str) -> None:

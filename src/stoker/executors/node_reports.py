@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from stoker.cluster.protocol import FIRST
 from stoker.core.usage import Look
 
 
@@ -27,6 +28,7 @@ class Introduction(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     name: str
     version: str
+    protocol: int = FIRST  # of the messages between head and nodes
     address: str = ""
     labels: dict[str, str] = {}
     slots: tuple[NodeSlot, ...] = ()

@@ -14,6 +14,7 @@ from stoker.bridge.agent_messages import encode
 from stoker.bridge.node_session import NodeSession
 from stoker.bridge.ray_membership import RayMembership
 from stoker.cluster import ray_api
+from stoker.cluster.protocol import PROTOCOL
 from stoker.cluster.ray_api import RayNode
 from stoker.executors.node_reports import Introduction, NodeReport, Notice
 
@@ -38,6 +39,7 @@ class Cluster(RayMembership):
         self.told: list[NodeReport] = []
         self.session = FakeSession()
         self.boxes = boxes
+        self.protocol = PROTOCOL
         self.asked: list[str] = []
         super().__init__("q", "", lambda _node, _name: self.session, self.told.append)
         monkeypatch.setattr(ray_api, "list_live_nodes", self._list_live_nodes)
@@ -55,7 +57,11 @@ class Cluster(RayMembership):
     def _find_agent(self, node: RayNode) -> Callable[[bytes], Awaitable[bytes]]:
         self.asked.append(node.address)
         facts = Introduction(
-            id=self.boxes[node.address], name="gpu2", version=__version__, address=node.address
+            id=self.boxes[node.address],
+            name="gpu2",
+            version="0.0.9",
+            protocol=self.protocol,
+            address=node.address,
         )
 
         async def introduce(_request: bytes) -> bytes:
@@ -122,3 +128,41 @@ def test_a_forgotten_node_that_is_there_gets_a_new_session(
     cluster.run_until(
         lambda: cluster.session.minded, forget, lambda: len(cluster.session.minded) == 2
     )
+
+
+@pytest.mark.parametrize(
+    ("protocol", "remedy"),
+    [
+        (
+            PROTOCOL - 2,
+            f"install Stoker {__version__} there, and run stoker cluster join again on it",
+        ),
+        (PROTOCOL + 1, "install Stoker 0.0.9 on the head, and run stoker daemon restart"),
+    ],
+)
+def test_a_node_whose_messages_are_too_old_or_too_new_gets_no_jobs_and_one_notice(
+    monkeypatch: pytest.MonkeyPatch, protocol: int, remedy: str
+) -> None:
+    cluster = Cluster(monkeypatch, a="n1")
+    cluster.protocol = protocol
+
+    cluster.run_until(lambda: cluster.asked.count("a") > 2)
+
+    assert cluster.session.minded == []
+    (told,) = cluster.told
+    assert isinstance(told, Notice)
+    assert told.text == (
+        f"gpu2 has Stoker 0.0.9, and the head {__version__}, which do not understand each other:"
+        f" it gets no jobs; {remedy}"
+    )
+
+
+def test_a_node_of_the_last_version_of_the_messages_gets_a_session(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cluster = Cluster(monkeypatch, a="n1")
+    cluster.protocol = PROTOCOL - 1
+
+    cluster.run_until(lambda: cluster.session.minded)
+
+    assert cluster.told == []

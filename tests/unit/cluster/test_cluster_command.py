@@ -6,6 +6,7 @@ import sys
 
 import stoker
 from stoker import __version__
+from stoker.cluster.protocol import PROTOCOL
 from stoker.cluster.ray_command import ray_environment, ray_words
 from stoker.cluster.ray_supervisor import find_reason
 from stoker.cluster.settings import ClusterNode, ClusterSettings
@@ -34,7 +35,8 @@ def test_ray_gets_the_labels_of_a_node_and_no_resources() -> None:
     )
     labels = next(word for word in argv if word.startswith("--labels="))
     assert labels == (
-        f"--labels=disk=nvme,stoker-node={NODE.id},stoker-name=gpu1,stoker-version={__version__}"
+        f"--labels=disk=nvme,stoker-node={NODE.id},stoker-name=gpu1,stoker-version={__version__},"
+        f"stoker-protocol={PROTOCOL}"
     )
 
 

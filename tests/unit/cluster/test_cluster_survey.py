@@ -9,14 +9,18 @@ import pytest
 
 from stoker import __version__
 from stoker.cluster import ray_survey
+from stoker.cluster.protocol import PROTOCOL
 from stoker.cluster.ray_survey import Member, RaySurvey
 from stoker.errors import StokerError
 
 
 def cluster(
-    ray: str = "2.60.0", python: str = platform.python_version(), stoker: str = __version__
+    ray: str = "2.60.0",
+    python: str = platform.python_version(),
+    stoker: str = __version__,
+    protocol: int = PROTOCOL,
 ) -> RaySurvey:
-    labels = {"stoker-version": stoker}
+    labels = {"stoker-version": stoker, "stoker-protocol": str(protocol)}
     head = Member(address="10.0.0.1", is_head=True, alive=True, labels=labels)
     return RaySurvey(ray=ray, python=python, nodes=[head])
 
@@ -47,6 +51,11 @@ def test_boxes_with_equal_versions_are_accepted() -> None:
     ray_survey.check_versions(cluster(python=f"{major}.{minor}.99"))
 
 
+def test_a_box_with_another_version_joins_if_the_messages_differ_by_one_version_at_most() -> None:
+    for protocol in (PROTOCOL - 1, PROTOCOL, PROTOCOL + 1):
+        ray_survey.check_versions(cluster(stoker="9.9", protocol=protocol))
+
+
 @pytest.mark.parametrize(
     ("found", "reason"),
     [
@@ -55,7 +64,10 @@ def test_boxes_with_equal_versions_are_accepted() -> None:
             r"Ray 2\.61\.0 and this box Ray 2\.60\.0.*pip install ray==2\.61\.0",
         ),
         (cluster(python="3.2.1"), r"Python 3\.2 and this box"),
-        (cluster(stoker="9.9"), r"Stoker 9\.9 and this one"),
+        (
+            cluster(stoker="9.9", protocol=PROTOCOL + 2),
+            r"Stoker 9\.9 and this one.*do not understand each other",
+        ),
     ],
 )
 def test_a_box_with_another_version_is_refused_with_the_reason(

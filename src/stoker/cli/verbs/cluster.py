@@ -189,7 +189,12 @@ def _up(home: str, args: Args) -> int:
         known = _start_cluster(home, args)
     else:
         _refuse_change(home, known, args)
-        if ray_supervisor_control.ray_supervisor_pid(home) is not None:
+        if ray_supervisor_control.is_outdated(home):
+            ray_supervisor_control.restart_ray_supervisor(home)
+            print(
+                f"the installed Stoker and Ray have taken over; the cluster is up, at {known.target}"
+            )
+        elif ray_supervisor_control.ray_supervisor_pid(home) is not None:
             note(f"the cluster is up already, at {known.target}")
         else:
             ray_supervisor_control.start_ray_supervisor(home)

@@ -65,8 +65,7 @@ def run(args: Args) -> int:
         case "restart":
             if args.gpus is not None:
                 _parse_labels(args.gpus)  # a typing error must not leave the queue without a daemon
-            _end(home, status)
-            _launch(home, args.gpus)
+            _restart(home, args.gpus, status)
         case "install":
             _install(home, status)
         case _:
@@ -83,6 +82,16 @@ def restart(home: str) -> None:
     """Restart the daemon; jobs run on."""
     _end(home, _read_status(home))
     start_daemon(home, [])
+
+
+def _restart(home: str, gpus: str | None, status: Status | None) -> None:
+    from stoker.cli import upgrade_advice
+
+    upgrade_advice.refuse_other_ray(home)
+    nodes = upgrade_advice.read_nodes(home)  # the next daemon learns of them later
+    _end(home, status)
+    _launch(home, gpus)
+    upgrade_advice.advise(home, status, nodes)
 
 
 def _read_status(home: str) -> Status | None:
