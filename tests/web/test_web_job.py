@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 from playwright.sync_api import expect
 
+from web.axe import find_barriers
+
 if TYPE_CHECKING:
     from web.conftest import Site
 
@@ -88,3 +90,22 @@ def test_the_page_of_a_waiting_job_says_why_it_waits(site: Site) -> None:
 def test_an_unknown_job_is_named(site: Site) -> None:
     page = site.tab("/jobs/77")
     expect(page.get_by_text("there is no job 77")).to_be_visible()
+
+
+def test_a_waiting_job_shows_what_keeps_it_off_each_gpu(site: Site) -> None:
+    first = site.queue.add("sleep", "600")
+    large = site.queue.add("--gpus", "2", "sleep", "600")
+    small = site.queue.add("sleep", "600")
+    page = site.tab(f"/jobs/{small}")
+    cells = page.get_by_role("list", name="GPUs that it waits for").get_by_role("listitem")
+    expect(cells).to_have_count(2)
+    expect(cells.nth(0)).to_have_class("cell held")
+    expect(cells.nth(1)).to_have_class("cell kept")
+    expect(cells.nth(1)).to_contain_text(f"kept for job {large}, which needs 2 GPUs and is ahead")
+    expect(page.get_by_role("link", name="1 ahead of it")).to_be_visible()
+    assert find_barriers(page) == []
+    site.queue.ok("gpus", "drain", "1")
+    expect(cells.nth(1)).to_have_class("cell drained")
+    cells.nth(0).get_by_role("link", name=f"job {first}").click()
+    expect(page.get_by_role("heading", name=f"Job {first}")).to_be_visible()
+    site.queue.ok("gpus", "add", "1")

@@ -21,6 +21,9 @@ class Packing:
         look = context.look()
         self._uses = {} if look is None else look.jobs
         self._kept = _kept_slots(context)
+        self._needs = {
+            job: context.jobs.facts(job).request.slots for job in set(self._kept.values())
+        }
 
     def tenants(self, use: GpuUse, slot_states: Sequence[SlotState]) -> list[GpuTenant]:
         """Return the jobs on a GPU, the first that started first."""
@@ -30,12 +33,14 @@ class Packing:
                 found[running.attempt.job] = self._tenant(running, use)
         return [found[job] for job in sorted(found)]
 
-    def kept_for(self, key: str, slot_states: Sequence[SlotState]) -> int | None:
-        """Return the waiting job that a GPU is kept for; None if it is kept for none."""
+    def kept_for(self, key: str, slot_states: Sequence[SlotState]) -> tuple[int | None, int | None]:
+        """Return the waiting job that a GPU is kept for, and how many GPUs it needs; None if for none."""
         for slot_state in slot_states:
             if slot_state.slot.index in self._kept:
-                return self._kept[slot_state.slot.index]
-        return None if self._sharing is None else self._sharing.kept.get(key)
+                job = self._kept[slot_state.slot.index]
+                return job, self._needs[job]
+        kept = None if self._sharing is None else self._sharing.kept.get(key)
+        return kept, None if kept is None else 1
 
     def _tenant(self, running: RunningAttempt, use: GpuUse) -> GpuTenant:
         seen = self._uses.get(running.key)

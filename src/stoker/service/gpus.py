@@ -109,6 +109,7 @@ def _seen(
     history: bool,
 ) -> GpuInfo:
     state = gpu_monitor.state(use.key)
+    kept_for, kept_needs = packing.kept_for(use.key, slot_states)
     return GpuInfo(
         label=use.label if "/" in use.label else _label(context, use.label),
         name=gpu_monitor.name_of(use.key),
@@ -125,7 +126,8 @@ def _seen(
         history=history_of(gpu_monitor.history(use.key) if history else ()),
         held_by=_held_by(use, state),
         tenants=packing.tenants(use, slot_states),
-        kept_for=packing.kept_for(use.key, slot_states),
+        kept_for=kept_for,
+        kept_needs=kept_needs,
         **_in_queue(context, slot_states),
     )
 

@@ -11,7 +11,14 @@ from stoker.core.placement import read_where
 from stoker.core.planner import Candidate
 from stoker.core.size import format_bytes
 from stoker.core.suspension import Stage
-from stoker.core.wait_reason import Occupant, SlotView, clock, waits_for_slots
+from stoker.core.wait_reason import (
+    Occupant,
+    SlotCell,
+    SlotView,
+    clock,
+    describe_slot,
+    waits_for_slots,
+)
 from stoker.engine.context import QueueContext
 from stoker.engine.running_attempt import RunningAttempt, Suspended, label_of
 from stoker.engine.slot_state import REMOVED, ClosedBy, SlotState
@@ -46,7 +53,22 @@ def why(context: QueueContext, query: JobQuery) -> Why:
     if state in _TELLS_EARLIER:
         text += _earlier(context, number)
     start = _describe_start(context, facts)
-    return Why(id=number, state=state, text=text if start is None else f"{text}; {start}")
+    waits = state is State.WAITING
+    return Why(
+        id=number,
+        state=state,
+        text=text if start is None else f"{text}; {start}",
+        gpus=_cells(context, facts) if waits else [],
+        ahead=_count_ahead(context, facts) if waits else None,
+    )
+
+
+def _cells(context: QueueContext, facts: Facts) -> list[SlotCell]:
+    """Describe each GPU that a waiting job may use; empty if it needs none."""
+    if not facts.request.slots:
+        return []
+    reserved = context.engine.preview().reserved
+    return [describe_slot(view) for view in _slots(context, facts, reserved)]
 
 
 def _may_still_run(context: QueueContext, job: int) -> str:
@@ -196,9 +218,13 @@ def _may_run_on(slot_table: SlotTable, job: Candidate, node: str) -> bool:
     return is_there and read_where(job.where).fits_node(slot_table.placement.facts(node))
 
 
-def _jobs_ahead(context: QueueContext, facts: Facts) -> str:
+def _count_ahead(context: QueueContext, facts: Facts) -> int:
     position = QueuePosition(facts.id, facts.request.priority, facts.rank)
-    ahead = count_ahead(context.database, position, _COUNTED)
+    return count_ahead(context.database, position, _COUNTED)
+
+
+def _jobs_ahead(context: QueueContext, facts: Facts) -> str:
+    ahead = _count_ahead(context, facts)
     many = f"more than {_COUNTED}" if ahead >= _COUNTED else str(ahead)
     return f"; {many} job{'s' * (ahead != 1)} ahead of it" if ahead else ""
 
@@ -255,6 +281,7 @@ def _view(
     now: float,
 ) -> SlotView:
     is_barred = allowed is not None and slot_state.slot.index not in allowed
+    kept_for = reserved.get(slot_state.slot.index)
     return SlotView(
         label=slot_state.slot.label,
         barred="is not for its project"
@@ -264,8 +291,12 @@ def _view(
         closed=slot_state.fault,
         waits_for=describe_holder(context, slot_state, now),
         occupant=None if slot_state.current is None else _occupant(slot_state.current, now),
-        kept_for=reserved.get(slot_state.slot.index),
+        kept_for=kept_for,
+        kept_needs=0 if kept_for is None else context.jobs.facts(kept_for).request.slots,
         shared=_shared(context, facts, slot_state),
+        sharers=tuple(
+            each.attempt.job for each in context.engine.slot_table.attempts_on(slot_state)
+        ),
     )
 
 

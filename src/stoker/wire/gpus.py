@@ -107,6 +107,7 @@ class GpuInfo(msgspec.Struct, frozen=True, kw_only=True):
     held_by: str | None = None  # the process that holds its lease
     tenants: list[GpuTenant] = []
     kept_for: int | None = None  # the waiting job that a free GPU is kept for
+    kept_needs: int | None = None  # how many GPUs that job needs
 
 
 class NodeInfo(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,6 +10,7 @@ from stoker.core.failure import FailureClass
 from stoker.core.job import Options
 from stoker.core.lifecycle import State
 from stoker.core.usage import AttemptUse
+from stoker.core.wait_reason import SlotCell
 from stoker.core.waste import Waste
 from stoker.wire.changes import Selection
 from stoker.wire.submission import Git
@@ -150,11 +151,17 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Why(msgspec.Struct, frozen=True, kw_only=True):
-    """The reason for a job's state, in one sentence."""
+    """The reason for a job's state, in one sentence.
+
+    For a job that waits for GPUs, `gpus` says for each GPU that it may use what keeps it off, and `ahead`
+    how many jobs are before it in the queue.
+    """
 
     id: int
     state: State
     text: str
+    gpus: list[SlotCell] = []
+    ahead: int | None = None
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):

@@ -43,8 +43,8 @@ def test_a_slot_that_is_kept_for_another_is_told(still: Harness) -> None:
     still.add("small")
 
     assert still.why(3) == (
-        "job 3 waits for 1 GPU: GPU 0 held by job 1 (0 s), GPU 1 kept for job 2, which is ahead;"
-        " 1 job ahead of it"
+        "job 3 waits for 1 GPU: GPU 0 held by job 1 (0 s),"
+        " GPU 1 kept for job 2, which needs 2 GPUs and is ahead; 1 job ahead of it"
     )
 
 

@@ -29,6 +29,7 @@ import {familyColour, packBlocks} from '/logic/packing.js';
  * @property {{pid: number, user: string | null, mem_bytes: number | null}[]} users
  * @property {Tenant[]} tenants
  * @property {number | null} kept_for
+ * @property {number | null} kept_needs
  * @property {string | null} held_by
  */
 /** @typedef {import('/lib/signal.js').Signal<Gpu>} GpuSignal */
@@ -167,7 +168,7 @@ function drawBlock(block, gpu) {
   const fill = h('span', {class: 'fill', style: () => ({width: `${block.value.filled * 100}%`})});
   const words = () => describeBlock(block.value, gpu.value);
   if (kind === 'other') return h('span', {class: 'block other', title: words}, h('span', {class: 'label'}, () => otherNames(gpu.value)));
-  if (kind === 'kept') return h('a', {class: 'block kept', href: link(`/jobs/${job}`), title: words}, h('span', {class: 'label'}, () => `kept for job ${block.value.job}`));
+  if (kind === 'kept') return h('a', {class: 'block kept', href: link(`/jobs/${job}`), title: words}, h('span', {class: 'label'}, () => keptWords(gpu.value)));
   return h('a', {class: `block hue-${familyColour(tenant?.name ?? null, tenant?.project ?? null)}`, href: link(`/jobs/${job}`), title: words, 'aria-label': words}, fill, h('span', {class: 'label'}, h('b', null, job), ' ', tenant?.name ?? ''));
 }
 
@@ -177,13 +178,18 @@ function drawBlock(block, gpu) {
  */
 function describeBlock({kind, job, tenant}, gpu) {
   if (kind === 'other') return gpu.users.map(({user, pid, mem_bytes: bytes}) => `${user ?? 'outside this container'}, pid ${pid}: ${size(bytes)}`).join('; ');
-  if (kind === 'kept') return `GPU ${gpu.label} is kept for job ${job}, which is ahead and needs more GPUs than are free`;
+  if (kind === 'kept') return keptWords(gpu);
   const used = tenant?.mem_used_bytes;
   const load = tenant?.utilisation_pct;
   const parts = [`job ${job}${tenant?.name ? ` ${tenant.name}` : ''}${tenant?.project ? ` (${tenant.project})` : ''}`];
   parts.push(`${used === null || used === undefined ? 'unknown' : size(used)} of ${size(tenant?.mem_reserved_bytes ?? 0)} set aside`);
   if (load !== null && load !== undefined) parts.push(`${Math.round(load)} % of the GPU's time`);
   return parts.join(', ');
+}
+
+/** @param {Gpu} gpu */
+function keptWords({kept_for: job, kept_needs: needs}) {
+  return `kept for job ${job}${needs !== null && needs > 1 ? `, which needs ${needs}` : ''}`;
 }
 
 /** @param {Gpu} gpu */
@@ -201,7 +207,7 @@ function unpacked({tenants, slot, drained}) {
 function describeState({lost, closed, drained, tenants, kept_for: kept}) {
   if (lost || closed) return {kind: 'bad', words: closed ?? 'lost: the driver cannot reach it'};
   if (drained) return {kind: 'warn', words: drained};
-  if (kept !== null && tenants.length > 0) return {kind: 'soft', words: `kept for job ${kept}`};
+  if (kept !== null && tenants.length > 0) return {kind: 'soft', words: `next: job ${kept}`};
   return {kind: 'soft', words: tenants.length ? `${tenants.length} ${tenants.length === 1 ? 'job' : 'jobs'}` : ''};
 }
 

@@ -11,6 +11,7 @@ import {backTo, go, lastList} from '/lib/router.js';
 import {facts} from '/pages/job/facts.js';
 import {attempts, timeline} from '/pages/job/history.js';
 import {charts} from '/pages/job/charts.js';
+import {why} from '/pages/job/why.js';
 
 /** @typedef {import('/pages/job/facts.js').Detail} Detail */
 
@@ -72,18 +73,6 @@ function show(id, job) {
     charts(id, computed(() => LIVE.includes(state.value) && job.value.slots !== null)),
     log(id, job),
   ];
-}
-
-/**
- * The explanation of the state; requested again whenever the state changes.
- * @param {number} id
- * @param {import('/lib/signal.js').Signal<Detail>} job
- */
-function why(id, job) {
-  const answer = watch('/v1/why', {job: id});
-  const text = computed(() => /** @type {any} */ (answer.value.data)?.text ?? '');
-  const kind = computed(() => (['failed', 'lost', 'skipped'].includes(job.value.state) ? 'why bad' : 'why soft'));
-  return h('p', {class: () => kind.value, role: 'status'}, () => text.value);
 }
 
 /**
