@@ -83,5 +83,12 @@ def __getattr__(name: str) -> Any:
     return getattr(import_module(_MODULES[name]), name)
 
 
+def load_ipython_extension(shell: Any) -> None:
+    """Add the magic `%%stoker` to a notebook; IPython calls this for `%load_ext stoker`."""
+    from stoker.notebook.extension import load
+
+    load(shell)
+
+
 def __dir__() -> list[str]:
     return __all__

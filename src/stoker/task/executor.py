@@ -27,6 +27,7 @@ from stoker.task.call_files import (
 from stoker.task.engine_session import EngineSession
 from stoker.task.job import Job
 from stoker.task.options import GpuOptions, Gpus
+from stoker.task.progress import Progress, View, find_view
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -68,6 +69,9 @@ class Executor(futures.Executor):
     `share` sets how, `"never"` gives each call a whole GPU; if set, it is valid for `submit` too.
     `gpu_mem="10G"` declares what a call needs, so that none has to be tried first.
 
+    In a notebook, and if standard error is a terminal, a bar shows the progress; `progress` turns it on or
+    off.
+
     All processes end with this one, however it ends.
     """
 
@@ -86,6 +90,7 @@ class Executor(futures.Executor):
         warm: bool = True,
         share: str | None = None,
         gpu_mem: str | None = None,
+        progress: bool | None = None,
     ) -> None:
         options = GpuOptions(gpus, gpus_per_job, jobs_per_gpu, max_workers)
         make_request = functools.partial(
@@ -98,7 +103,7 @@ class Executor(futures.Executor):
         if self._logs is not None:
             os.makedirs(self._logs, exist_ok=True)
         opening = options.make_open(self._request.gpu_mem, env, cwd)
-        self._calls = _PendingCalls(EngineSession(opening))
+        self._calls = _PendingCalls(EngineSession(opening), find_view(progress))
         self._finalizer = weakref.finalize(self, self._calls.close)
         self._finalizer.atexit = False  # `_finish_all` does that, and waits
 
@@ -162,8 +167,9 @@ class _Mapper(futures.Executor):
 class _PendingCalls:
     """The session, the futures and the event thread; they outlive the executor object."""
 
-    def __init__(self, session: EngineSession) -> None:
+    def __init__(self, session: EngineSession, make_view: Callable[[], View] | None) -> None:
         self.session = session
+        self._progress = None if make_view is None else Progress(make_view)
         self._folder = os.path.join(session.folder, "calls")
         os.mkdir(self._folder, 0o700)
         self._futures: dict[int, Future[Any]] = {}
@@ -188,6 +194,8 @@ class _PendingCalls:
                 self.check_open()
                 self._futures[number] = future
                 yield
+                if self._progress is not None:
+                    self._progress.on_submit()
             except BaseException:
                 self._futures.pop(number, None)
                 remove_call(self.path_of(number))
@@ -223,7 +231,8 @@ class _PendingCalls:
         try:
             for event, job in self.session.events():
                 if job is not None:
-                    self._on_event(event, job)
+                    self._on_event(event, job)  # it waits until the call is registered
+                    self._show(event, job)
         except StokerError as error:
             with self._lock:
                 self._broken = error
@@ -232,7 +241,17 @@ class _PendingCalls:
                 if _mark_running(future):
                     future.set_exception(error)
         finally:
+            if self._progress is not None:
+                self._progress.close()
             _open_calls.discard(self)
+
+    def _show(self, event: messages.Event, job: Job) -> None:
+        if self._progress is None:
+            return
+        if isinstance(event, messages.Started):
+            self._progress.on_start(job.number)
+        elif isinstance(event, messages.Ended):
+            self._progress.on_end(job.number, is_good=job.ok, retried=event.retried)
 
     def _on_event(self, event: messages.Event, job: Job) -> None:
         with self._lock:  # `registered` holds it until the future has its job
