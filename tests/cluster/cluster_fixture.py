@@ -57,7 +57,7 @@ class Lab:
         self._token, self._address = found.groups()
         for host in range(1, len(hosts.hosts)):
             self.join(host)
-        hosts.ok(0, "config", "cluster.lease", f"{lease_s:g}")
+        hosts.ok(0, "config", "cluster.lease", f"{lease_s:g}s")
         hosts.ok(0, "daemon", "restart")
         for host in range(1, len(hosts.hosts)):
             self.until_there(host)

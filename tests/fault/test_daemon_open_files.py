@@ -52,7 +52,7 @@ def test_supervisor_jobs_and_hooks_keep_the_limit_that_the_daemon_was_started_wi
     told = work.folder / "hook"
     hook = f"echo $(ulimit -Sn) $(ulimit -Hn) > {told}.new; mv {told}.new {told}"
     with home.client() as client:
-        client.set_config(NewSetting(name="on_finish", value=hook))
+        client.set_config(NewSetting(name="on-finish", value=hook))
         job = "echo $(ulimit -Sn) $(ulimit -Hn) > limits; exec sleep 600"
         client.add(work.submission([NewJob(command=job)]))
         client.add(work.submission([NewJob(command="true")]))

@@ -163,7 +163,7 @@ def steer(client: Client, work: Work) -> None:
     [*client.wait()]
     client.rm(Remove(ids=ids))
     client.set_config(NewSetting(name="keep.days", value="80"))
-    client.set_config(NewSetting(name="on_finish", value="true"))
+    client.set_config(NewSetting(name="on-finish", value="true"))
     [*client.log(1)]
 
 

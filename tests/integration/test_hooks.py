@@ -8,8 +8,8 @@ if TYPE_CHECKING:
 
 def test_every_end_is_told_and_every_failure_again(queue: Queue) -> None:
     line = 'echo "$STOKER_JOB_ID $STOKER_NAME $STOKER_STATE $STOKER_REASON" >> {}'
-    queue.ok("config", "on_finish", line.format(queue.work / "finish"))
-    queue.ok("config", "on_fail", line.format(queue.work / "fail"))
+    queue.ok("config", "on-finish", line.format(queue.work / "finish"))
+    queue.ok("config", "on-fail", line.format(queue.work / "fail"))
     queue.add("-N", "good", "true")
     queue.add("-N", "bad", "--retries", "1", "exit 4")
     queue("wait")
@@ -20,17 +20,17 @@ def test_every_end_is_told_and_every_failure_again(queue: Queue) -> None:
 
 
 def test_one_that_fails_is_told_and_the_queue_goes_on(queue: Queue) -> None:
-    queue.ok("config", "on_finish", "echo broken >&2; exit 9")
+    queue.ok("config", "on-finish", "echo broken >&2; exit 9")
     for _ in range(3):
         queue.add("true")
     queue.ok("wait")
 
-    queue.until(lambda: "on_finish failed with exit 9: broken" in queue.ok("status"))
-    assert queue.ok("status").count("on_finish") == 1
+    queue.until(lambda: "on-finish failed with exit 9: broken" in queue.ok("status"))
+    assert queue.ok("status").count("on-finish") == 1
 
 
 def test_one_that_hangs_holds_up_nobody(queue: Queue) -> None:
-    queue.ok("config", "on_finish", "sleep 1000")
+    queue.ok("config", "on-finish", "sleep 1000")
     for _ in range(8):
         queue.add("-g", "0", "true")
 

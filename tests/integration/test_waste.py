@@ -15,7 +15,7 @@ def test_diverged_stalled_and_idle_jobs_are_marked_or_ended_as_told(idle_queue: 
     queue = idle_queue
     queue.start("0,1,2,3")
     queue.ok("config", "mark.idle", "2s")
-    queue.ok("config", "on_mark", f'echo "$STOKER_JOB_ID $STOKER_MARK" >> {queue.work}/marks')
+    queue.ok("config", "on-mark", f'echo "$STOKER_JOB_ID $STOKER_MARK" >> {queue.work}/marks')
     hung = f"{sys.executable} -m stoker.testing.train --mem 2G --sm 100 --steps 1 --seconds 2000"
     stalled = queue.add("--stall", "3s", f"echo begun; {hung}")
     words = (f"{TRAIN} --sm 80 --nan-at {{nan}}", "nan=2,4000", "--name", "s", "--warm", "never")

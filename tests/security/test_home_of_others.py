@@ -75,7 +75,7 @@ def test_a_planted_database_runs_no_hook(
 ) -> None:
     queue = open_queue
     queue.start()
-    queue.ok("config", "on_finish", f"touch {queue.work}/planted")
+    queue.ok("config", "on-finish", f"touch {queue.work}/planted")
     queue.ok("daemon", "stop")
     queue.home.chmod(0o777)
     source = """

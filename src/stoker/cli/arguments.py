@@ -23,6 +23,10 @@ def arg(*flags: str, **details: Any) -> Argument:
     return flags, details
 
 
+# For the verbs whose -n was a name in the first days of Stoker.
+NAME_MISTAKES = (
+    ("unrecognized arguments: -n", "-n is a number in other verbs: a name follows -N or --name"),
+)
 JSON = arg("--json", action="store_true", help="as JSON, for programs")
 
 

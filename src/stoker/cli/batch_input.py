@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 import sys
 from typing import Any
@@ -11,7 +12,11 @@ from stoker.submit_context import make_absolute, to_wire
 
 
 def read_whole(path: str, what: str) -> bytes:
-    """Read a whole file, or standard input for `-`."""
+    """Read a whole file, or standard input for `-`, without a byte order mark."""
+    return _read(path, what).removeprefix(codecs.BOM_UTF8)
+
+
+def _read(path: str, what: str) -> bytes:
     try:
         if path == "-":
             if sys.stdin is None:
@@ -29,6 +34,10 @@ def read_whole(path: str, what: str) -> bytes:
 def read_batch(path: str, form: str) -> list[dict[str, Any]]:
     """Read the jobs of a batch; an error in one rejects all."""
     text = read_whole(path, "jobs")
+    if path != "-":
+        from stoker.cli.command_list import refuse_program
+
+        refuse_program(path, text, "stoker add")
     jobs = _read_gpupeasy(text) if _is_gpupeasy(text, form) else _read_lines(text)
     if not jobs:
         raise UsageError(f"--batch {path}: it has no jobs: write one command a line")

@@ -38,7 +38,7 @@ def run_here(args: Args, sweep: Sweep, common: Submission) -> int:
     from stoker.executors.command import resolve_shell
     from stoker.sweep_results.collect import write_manifest
 
-    nvml, slots = find_slots(args.slots, args.jobs_per_gpu)
+    nvml, slots = find_slots(args.slots, args.jobs_per_gpu, args.gpus or None)
     request = _request(common)
     check_gpu_mem(request, nvml, slots)
     capacity = check_host(request)
@@ -55,7 +55,8 @@ def run_here(args: Args, sweep: Sweep, common: Submission) -> int:
         folders = _Folders(runs, env)
         folders.write(file.fileno())
         source = Source(file.fileno(), null=True, name="the sweep")
-        output = Output(Args(logs=None, tag=False, json=False, null=True, gpus=args.slots), source)
+        given = Args(logs=None, tag=False, json=False, null=True, gpus=args.slots, command=None)
+        output = Output(given, source)
         record, resumes = _open_record(sweep, again=args.rerun == "all")
         settings = ForegroundSettings(
             slots=slots,
@@ -92,10 +93,6 @@ def _check(args: Args, common: Submission) -> None:
     if common.nodes or common.on or common.node_labels:
         raise UsageError(
             "--node, --on and --node-label are for the queue: with --foreground name GPUs, --slots 0,1"
-        )
-    if common.gpus > 1:
-        raise UsageError(
-            "-g is for the queue: with --foreground name pairs of GPUs, --slots 0+1,2+3"
         )
     if args.on_nan or args.stall or args.idle:
         raise UsageError(

@@ -118,15 +118,15 @@ Settings count at once and are remembered.
 
 {settings}""",
     "hooks": """\
-Commands of yours run when a job has come to its end: on_finish always, on_fail if it did not succeed.
+Commands of yours run when a job has come to its end: on-finish always, on-fail if it did not succeed.
 They find STOKER_JOB_ID, STOKER_NAME, STOKER_PROJECT, STOKER_STATE, STOKER_REASON, STOKER_ATTEMPT and
 STOKER_LOG in their environment. One that fails or hangs (a minute) is told in stoker status, and the
 queue goes on.
 
-  stoker config on_fail 'echo "$STOKER_NAME: $STOKER_REASON" | mail -s Stoker me@example.org'
-  stoker config on_finish 'touch /data/done/$STOKER_JOB_ID'
+  stoker config on-fail 'echo "$STOKER_NAME: $STOKER_REASON" | mail -s Stoker me@example.org'
+  stoker config on-finish 'touch /data/done/$STOKER_JOB_ID'
   stoker config notify 'tgram://TOKEN/CHAT'     through Apprise: pip install 'stoker[notify]'
-  stoker config on_fail --reset                 no more
+  stoker config on-fail --reset                 no more
 """,
     "policies": """\
 Who decides what starts where: the default policy, or one of your own, a function that an installed package

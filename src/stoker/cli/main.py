@@ -171,11 +171,18 @@ def run_verb(verb: str, words: list[str]) -> int:
 
         verb = "run_pty" if is_asked_for(words) else verb
     module = import_module(f"stoker.cli.verbs.{verb}")
+    command: list[str] | None = None
+    takes_command = getattr(module, "TAKES_COMMAND", False)
+    if takes_command and "--" in words:
+        at = words.index("--")
+        words, command = words[:at], words[at + 1 :]
     args = parse_quickly(module.ARGUMENTS, words)
     if args is None:
         from stoker.cli.parser import parser_of
 
         args = parser_of(verb.replace("_", " --"), module).read(words)
+    if takes_command:
+        args.command = command
     code = module.run(args)
     assert isinstance(code, int)
     return code
@@ -188,7 +195,7 @@ def _suggest(word: str) -> str:
     if word in _AMBIGUOUS:
         return _AMBIGUOUS[word]
     known = [name for name in (*VERBS, *ALIASES) if name[0] == word[:1].lower()]
-    near = difflib.get_close_matches(word.lower(), known, n=1, cutoff=0.7)
+    near = difflib.get_close_matches(word.lower(), known, n=1, cutoff=0.6)
     return f"did you mean '{near[0]}'?" if near else "stoker --help lists the verbs"
 
 

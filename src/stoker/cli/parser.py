@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 
 from stoker.cli.arguments import Args
 from stoker.errors import UsageError
@@ -29,15 +30,24 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
 
 
 class Parser(argparse.ArgumentParser):
-    """Parser of the command line of a program or of a verb."""
+    """Parser of the command line of a program or of a verb.
+
+    `mistakes` are patterns of argparse's messages, and what to say instead: a hint for a known mistake.
+    """
 
     def __init__(
-        self, prog: str, description: str, epilog: str, arguments: Sequence[Argument] = ()
+        self,
+        prog: str,
+        description: str,
+        epilog: str,
+        arguments: Sequence[Argument] = (),
+        mistakes: Sequence[tuple[str, str]] = (),
     ) -> None:
         super().__init__(prog, description=description, epilog=epilog, formatter_class=_Formatter)
         self._groups: dict[str, argparse._MutuallyExclusiveGroup] = {}
         self._signed: set[str] = set()
         self._numeric: set[str] = set()
+        self._mistakes = tuple(mistakes)
         for flags, details in arguments:
             self._add(flags, **details)
 
@@ -66,12 +76,14 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raise an error of one line; argparse would print a block and exit."""
-        if message.startswith("unrecognized arguments: -n") and "-N" in self._option_string_actions:
-            message = "-n is a number elsewhere: a name follows -N or --name"
+        for pattern, remedy in self._mistakes:
+            if found := re.match(pattern, message):
+                raise UsageError(found.expand(remedy))
         raise UsageError(f"{message}; see: {self.prog} -h")
 
 
 def parser_of(verb: str, module: ModuleType) -> Parser:
     """Return the parser of a verb's module."""
     examples = f"examples:\n{module.EXAMPLES}"
-    return Parser(f"stoker {verb}", module.SUMMARY, examples, module.ARGUMENTS)
+    mistakes = getattr(module, "MISTAKES", ())
+    return Parser(f"stoker {verb}", module.SUMMARY, examples, module.ARGUMENTS, mistakes)

@@ -14,6 +14,7 @@ from stoker.engine.command_log import start_log
 from stoker.engine.command_reader import Source, count_commands
 from stoker.engine.foreground_engine import ForegroundEngine, ForegroundSettings
 from stoker.errors import StokerError
+from stoker.executors.command import lacks_bash
 
 if TYPE_CHECKING:
     from stoker.cli.arguments import Args
@@ -36,7 +37,8 @@ class Output:
         self._view: RunView | None = None
         self._record: ForegroundRun | None = None
         self._tagged = args.tag
-        live = sys.stdout.isatty() and not (args.tag or args.json)
+        is_single = args.command is not None
+        live = sys.stdout.isatty() and not (args.tag or args.json or is_single)
         self._keep_logs = live or args.json
         if live:
             from stoker.cli.run_view import RunView
@@ -44,6 +46,10 @@ class Output:
             total = count_commands(source.fd, null=args.null)
             self._view = RunView(total, shows_output=args.logs is None)
         self.report: Report = self._view or (JsonReport() if args.json else Report())
+        if is_single and not args.json:
+            from stoker.cli.single_command import SingleReport
+
+            self.report = SingleReport()
 
     def run(
         self,
@@ -52,8 +58,9 @@ class Output:
         supervisor: SupervisorProcess,
         nvml: Nvml | None,
     ) -> int:
-        """Run all commands of the source; 0 only if all of them succeeded."""
+        """Run all commands of the source; 0 only if all of them succeeded, else the report's exit code."""
         self._record = record
+        self.report.looks_for_bash = lacks_bash(settings.shell)
         foreground = ForegroundEngine(record, self._source, settings, self.report, supervisor)
         if self._tagged:
             from stoker.cli.line_tags import Tagger
@@ -67,7 +74,7 @@ class Output:
                     foreground.run(self.report.refresh)
             if self._tagger is not None:
                 self._tagger.close()
-            return 0 if self.report.sum_up(foreground) else 1
+            return 0 if self.report.sum_up(foreground) else self.report.exit_code
         finally:
             record.close()
 

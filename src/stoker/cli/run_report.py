@@ -13,6 +13,7 @@ from stoker.cli.safe_text import last_lines, one_line, write_all
 from stoker.core.durations import format_duration
 from stoker.core.job import Outcome
 from stoker.core.lifecycle import TABLE
+from stoker.core.shell_dialect import explain_bash
 from stoker.engine.command_reader import has_open_quote
 from stoker.engine.foreground_engine import ForegroundEngine
 from stoker.engine.running_attempt import RunningAttempt
@@ -33,12 +34,14 @@ class FailedCommand(msgspec.Struct, frozen=True):
 class Report:
     """Writes failures as they happen, and a summary, to standard error."""
 
+    exit_code = 1  # unless all commands succeed
     remedy: str | None = "the same again with --resume runs only what has not succeeded"
 
     def __init__(self) -> None:
         self._began = time.monotonic()
         self._failures: list[FailedCommand] = []
         self._has_explained_quotes = False
+        self.looks_for_bash = False  # until one is found, commands are read for what /bin/sh lacks
 
     def __enter__(self) -> None:
         return None
@@ -47,7 +50,13 @@ class Report:
         return None
 
     def on_launch(self, running: RunningAttempt) -> None:
-        """Write nothing."""
+        """Write once that a command needs bash."""
+        if not self.looks_for_bash:
+            return
+        explanation = explain_bash(running.entry.command.decode(errors="replace"))
+        if explanation is not None:
+            self.looks_for_bash = False
+            self.on_notice(f"command {running.attempt.job}: {explanation}")
 
     def on_start(self, running: RunningAttempt) -> None:
         """Write nothing."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import array
+import codecs
 import fcntl
 import os
 import stat
@@ -23,10 +24,14 @@ class Splitter:
         self._null = null
         # A list of parts: appending to bytes takes quadratic time.
         self._rest: list[bytes] = []
+        self._has_begun = False
         self._joined: list[bytes] = []
 
     def feed(self, data: bytes) -> list[bytes]:
         """Take more of the stream. Returns the commands that are complete now."""
+        if not self._has_begun:  # editors on Windows begin a text with a byte order mark
+            self._has_begun = True
+            data = data.removeprefix(codecs.BOM_UTF8)
         if self._end not in data:
             self._rest.append(data)
             return []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
 from collections.abc import Callable, Iterator
@@ -10,7 +11,7 @@ from typing import Any, cast, get_args
 import msgspec
 
 from stoker.cluster.settings import split_address
-from stoker.core.durations import parse_limit
+from stoker.core.durations import parse_duration, parse_limit
 from stoker.core.job import OnNan
 from stoker.core.queue_rank import FIFO, SHORTEST
 from stoker.core.selector import check_name
@@ -104,6 +105,16 @@ def _time_limit(text: str) -> float | None:
         raise ValueError(str(error)) from None
 
 
+def _lease(text: str) -> float:
+    try:
+        seconds = parse_duration(text)
+    except UsageError as error:
+        raise ValueError(str(error)) from None
+    if not 10 <= seconds <= 86400:
+        raise ValueError("a time from 10s to 1d: 30s")
+    return seconds
+
+
 def _on_nan(text: str) -> str:
     if text not in get_args(OnNan):
         raise ValueError("mark, notify or stop")
@@ -160,9 +171,9 @@ ENTRIES = {
         "equal failures in a row that pause a project, or the jobs without one; 0: never",
         _count,
     ),
-    "on_finish": ConfigEntry("none", "a shell command to run when a job has ended", str),
-    "on_fail": ConfigEntry("none", "a shell command to run when a job has not succeeded", str),
-    "on_mark": ConfigEntry(
+    "on-finish": ConfigEntry("none", "a shell command to run when a job has ended", str),
+    "on-fail": ConfigEntry("none", "a shell command to run when a job has not succeeded", str),
+    "on-mark": ConfigEntry(
         "none", "a shell command to run when a job is marked diverged, stalled or idle", str
     ),
     "notify": ConfigEntry(
@@ -186,9 +197,7 @@ ENTRIES = {
         "none", "the Ray cluster whose GPUs to use: HOST:PORT (stoker cluster up)", _ray_address
     ),
     "cluster.lease": ConfigEntry(
-        "30",
-        "seconds that a node may be cut off before its jobs run elsewhere",
-        _whole(10, 86400),
+        "30s", "how long a node may be cut off before its jobs run elsewhere", _lease
     ),
     "sync.limit": ConfigEntry(
         "1G", "results (--sync) and checkpoints that travel, of a job: none, 20M, 1G", _size
@@ -408,5 +417,7 @@ def entry_of(name: str) -> ConfigEntry:
         if name.startswith(prefix) and len(name) > len(prefix):
             check_name("the project", name.removeprefix(prefix))
             return entry
-    names = ", ".join((*ENTRIES, *(f"{prefix}PROJECT" for prefix in OF_PROJECTS)))
-    raise NotFoundError(f"there is no setting '{name}'; there are: {names}")
+    names = [*ENTRIES, *(f"{prefix}PROJECT" for prefix in OF_PROJECTS)]
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.75)
+    hint = f"did you mean '{near[0]}'?" if near else f"there are: {', '.join(names)}"
+    raise NotFoundError(f"there is no setting '{name}': {hint}")

@@ -212,6 +212,12 @@ class Engine(msgspec.Struct, kw_only=True, eq=False):
         self.executor.define_slots([slot])
         return self.slot_table.states[-1]
 
+    def end_all(self, reason: str) -> None:
+        """Drain, and ask every process tree to end; each has its grace period."""
+        self.drain()
+        for running in self.slot_table.running.values():
+            self.termination.kill(running, reason)
+
     def kill_all(self, reason: str) -> None:
         """Drain, and kill every process tree."""
         self.drain()

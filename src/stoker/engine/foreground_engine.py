@@ -56,6 +56,9 @@ class ForegroundSettings(msgspec.Struct, frozen=True, kw_only=True):
     )  # a sweep's run has a folder of its own
     max_failures: int | None = None
     in_advance: bool = True
+    drain_first: bool = (
+        True  # the first signal lets running commands go on; else it asks them to end
+    )
     last_freed_first: bool = False
     resume: bool = False
     warm: tuple[str, ...] = ()  # modules that a warm worker imports for python commands
@@ -228,7 +231,9 @@ class ForegroundEngine:
         while self._signals_seen:
             signum = self._signals_seen.pop(0)
             self._signal_count += 1
-            if self._signal_count == 1:
+            if self._signal_count == 1 and not self._settings.drain_first:
+                self.engine.end_all("interrupted")
+            elif self._signal_count == 1:
                 name, count = signal.Signals(signum).name, len(self.engine.slot_table.running)
                 self._listener.on_notice(
                     f"{name}: starting no more; {count} still running, once more to kill them"

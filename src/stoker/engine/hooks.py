@@ -32,7 +32,7 @@ class Hooks:
     def on_end(self, running: RunningAttempt, outcome: Outcome) -> None:
         """Run the hooks of a job that has ended."""
         is_failure = not outcome.is_success and outcome.event is not Event.PRUNE
-        names = ["on_finish", "on_fail"] if is_failure else ["on_finish"]
+        names = ["on-finish", "on-fail"] if is_failure else ["on-finish"]
         facts = _facts(running, outcome.state, outcome.reason or "")
         for name in names:
             self._run_hook(name, facts)
@@ -41,7 +41,7 @@ class Hooks:
     def on_mark(self, running: RunningAttempt, mark: Mark, *, notifies: bool) -> None:
         """Run the hook of a running job that is marked; send a message too if its options ask for it."""
         facts = _facts(running, State.RUNNING, mark.text)
-        self._run_hook("on_mark", {**facts, "STOKER_MARK": mark.kind.value})
+        self._run_hook("on-mark", {**facts, "STOKER_MARK": mark.kind.value})
         if notifies:
             self._notify(facts, mark.kind.value)
 

@@ -97,3 +97,8 @@ def resolve_shell(name: str | None) -> str:
     if found is not None:
         return os.path.abspath(found)
     raise UsageError(f"no shell '{name}': pass a name on PATH, a full path, or 'login'")
+
+
+def lacks_bash(shell: str) -> bool:
+    """Whether a shell is /bin/sh, and that is not bash under another name."""
+    return shell == DEFAULT_SHELL and os.path.basename(os.path.realpath(shell)) != "bash"

@@ -21,9 +21,13 @@ _NO_DEVICE = {"-1", "NoDevFiles"}  # the second is Slurm's word for a job withou
 
 
 def parse_slots(
-    text: str, known: Sequence[Gpu] | None, visible: str | None, jobs_per_gpu: int = 1
+    text: str,
+    known: Sequence[Gpu] | None,
+    visible: str | None,
+    jobs_per_gpu: int = 1,
+    gpus_per_job: int | None = None,
 ) -> tuple[Slot, ...]:
-    """Return the slots that the user names.
+    """Return the slots that the user names, each with `gpus_per_job` GPUs if that is given.
 
     `0,1` is two slots, `0+1` one slot with two GPUs, `0-3` four slots, `0,0` two slots that share a GPU.
     `all` is every GPU of `known` that the inherited CUDA_VISIBLE_DEVICES (`visible`) leaves. Numbers are
@@ -33,11 +37,15 @@ def parse_slots(
     groups = [group for word in words if word.strip("+") for group in _groups(word, known, visible)]
     if not groups:
         raise UsageError("no GPU given: pass --gpus 0,1 or --gpus all")
+    groups = _combine(groups, gpus_per_job)
     return _repeat([_slot(group, known) for group in groups], known or (), jobs_per_gpu)
 
 
 def default_slots(
-    known: Sequence[Gpu] | None, visible: str | None, jobs_per_gpu: int = 1
+    known: Sequence[Gpu] | None,
+    visible: str | None,
+    jobs_per_gpu: int = 1,
+    gpus_per_job: int | None = None,
 ) -> tuple[Slot, ...]:
     """Return slots on every GPU that the inherited CUDA_VISIBLE_DEVICES leaves.
 
@@ -46,7 +54,10 @@ def default_slots(
     gpus = visible_gpus(known or (), visible)
     if not gpus:
         raise no_gpu_error(known, visible)
-    return _repeat([((gpu.label,), (gpu.uuid,)) for gpu in gpus], gpus, jobs_per_gpu)
+    uuids = {gpu.label: gpu.uuid for gpu in gpus}
+    groups = _combine([[gpu.label] for gpu in gpus], gpus_per_job)
+    places = [(tuple(group), tuple(uuids[label] for label in group)) for group in groups]
+    return _repeat(places, gpus, jobs_per_gpu)
 
 
 def visible_gpus(known: Sequence[Gpu], visible: str | None) -> tuple[Gpu, ...]:
@@ -73,6 +84,22 @@ def no_gpu_error(known: Sequence[Gpu] | None, visible: str | None) -> StokerErro
         return StokerError(f"{hidden}; unset it, or {_HINT}")
     reason = "lists none" if known is not None else why_unavailable() or "has just come back"
     return StokerError(f"no GPU found (NVML: {reason}); {_HINT}")
+
+
+def _combine(groups: list[list[str]], size: int | None) -> list[list[str]]:
+    """Join GPUs to slots of `size` GPUs, in their order. GPUs that are left over get no slot."""
+    if size is None or all(len(group) == size for group in groups):
+        return groups
+    if size < 1:
+        raise UsageError(
+            f"-g {size}: each command gets 1 GPU or more; stoker add -g 0 CMD queues a command without"
+        )
+    if any(len(group) > 1 for group in groups):
+        raise UsageError(f"-g {size}: --gpus names slots of another size: leave out one of them")
+    gpus = [name for group in groups for name in group]
+    if size > len(gpus):
+        raise UsageError(f"-g {size}: there are only {len(gpus)} GPUs: {', '.join(gpus)}")
+    return [gpus[at : at + size] for at in range(0, len(gpus) - size + 1, size)]
 
 
 def _repeat(

@@ -137,6 +137,10 @@ def test_a_script_is_sent_with_its_present_content(sent: list[Message], tmp_path
         (["--batch", "peasy", "-o", "{id}"], "names its own output file"),
         (["-g", "-1", "true"], "-g -1: write 0 or more"),
         (["-P", "", "true"], "-P is empty: name it, or leave -P out"),
+        (
+            ["--batch", "one.py"],
+            "one.py is a program, not a list of commands: stoker add python one.py",
+        ),
         (["-n", "big", "true"], "a name follows -N or --name"),
         (["-g", "x", "true"], "invalid int value: 'x'"),
         (["--retries", "-1", "true"], "--retries -1: write 0 or more"),
@@ -153,6 +157,7 @@ def test_a_mistake_is_reported_in_one_line_and_nothing_is_sent(
 ) -> None:
     Path("empty").write_text("\n# nothing\n" if "--batch" in words else "")
     Path("one").write_text("true\n")
+    Path("one.py").write_text("print(1)\n")
     Path("nul").write_bytes(b"true\nfal\0se\n")
     Path("peasy").write_text("a;;a.txt;;true;;;")
 
@@ -164,6 +169,26 @@ def test_a_mistake_is_reported_in_one_line_and_nothing_is_sent(
     assert err.startswith("stoker: ")
     assert err.count("\n") == 1
     assert sent == []
+
+
+def test_a_byte_order_mark_is_no_part_of_a_batch(sent: list[Message]) -> None:
+    Path("jobs").write_bytes(b"\xef\xbb\xbf#!/bin/sh\ntrue\n")
+
+    assert main(["add", "--script", "jobs"]) == 0
+
+    assert sent[0]["jobs"][0]["command"] == "#!/bin/sh\ntrue\n"
+
+
+def test_a_line_for_bash_is_explained_unless_a_shell_is_named(
+    sent: list[Message], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stoker.executors.command.lacks_bash", lambda _shell: True)
+
+    assert main(["add", "source env.sh && python a.py"]) == 0
+    assert capsys.readouterr().err == "stoker: /bin/sh does not know source: --shell bash does\n"
+    assert main(["add", "--shell", "bash", "source env.sh && python a.py"]) == 0
+    assert capsys.readouterr().err == ""
+    assert len(sent) == 2
 
 
 def test_a_deleted_working_folder_is_reported(

@@ -105,7 +105,7 @@ def test_values_that_make_no_sense_are_refused_in_one_line_and_change_nothing(
 def test_a_setting_that_does_not_exist_is_an_error_that_lists_those_that_do(
     harness: Harness,
 ) -> None:
-    with pytest.raises(NotFoundError, match=r"no setting 'colour'; there are: gpus, gpus-drained"):
+    with pytest.raises(NotFoundError, match=r"no setting 'colour': there are: gpus, gpus-drained"):
         put(harness, "colour", "blue")
 
 

@@ -60,7 +60,7 @@ def test_each_end_runs_its_commands_with_the_facts(
     line = 'echo "{} $STOKER_JOB_ID $STOKER_ATTEMPT $STOKER_STATE [$STOKER_REASON] $STOKER_LOG"'
     finish, fail = (f"{line.format(word)} >> {tmp_path}/out" for word in ("finish", "fail"))
 
-    assert play({"on_finish": finish, "on_fail": fail}, DONE, FAILED) == []
+    assert play({"on-finish": finish, "on-fail": fail}, DONE, FAILED) == []
 
     lines = sorted((tmp_path / "out").read_text().splitlines())
     assert lines == [
@@ -71,9 +71,9 @@ def test_each_end_runs_its_commands_with_the_facts(
 
 
 def test_one_that_fails_is_told_once_with_its_last_word(play: Callable[..., list[str]]) -> None:
-    told = play({"on_finish": "echo first; echo 'no such host' >&2; exit 3"}, DONE, DONE, DONE)
+    told = play({"on-finish": "echo first; echo 'no such host' >&2; exit 3"}, DONE, DONE, DONE)
 
-    assert told == ["on_finish failed with exit 3: no such host"]
+    assert told == ["on-finish failed with exit 3: no such host"]
 
 
 def test_one_that_hangs_is_killed_with_all_it_has_started(
@@ -81,8 +81,8 @@ def test_one_that_hangs_is_killed_with_all_it_has_started(
 ) -> None:
     monkeypatch.setattr(hooks, "_TIMEOUT_S", 0.2)
 
-    assert play({"on_finish": "sleep 1000 & sleep 1000"}, DONE) == [
-        "on_finish took longer than 0.2 s and was killed"
+    assert play({"on-finish": "sleep 1000 & sleep 1000"}, DONE) == [
+        "on-finish took longer than 0.2 s and was killed"
     ]
 
 
@@ -95,7 +95,7 @@ def test_very_many_at_once_wait_for_each_other_and_the_surplus_is_told(
     async def story() -> None:
         database = Database(str(tmp_path / "stoker.db"))
         config = Config(database)
-        config.change("on_finish", f"echo x >> {tmp_path}/out")
+        config.change("on-finish", f"echo x >> {tmp_path}/out")
         keeper = Hooks(config, told.append)
         for number in range(12):
             keeper.on_end(running(number), DONE)
@@ -105,7 +105,7 @@ def test_very_many_at_once_wait_for_each_other_and_the_surplus_is_told(
 
     asyncio.run(story())
     assert len((tmp_path / "out").read_text().splitlines()) == 8
-    assert told == ["on_finish is too slow: for some jobs it was not run"]
+    assert told == ["on-finish is too slow: for some jobs it was not run"]
 
 
 def test_a_notification_goes_through_a_process_of_its_own_and_its_address_is_no_argument(
@@ -151,7 +151,7 @@ def test_a_mark_runs_its_hook_and_sends_a_message_only_if_the_job_asks_for_it(
     async def story() -> None:
         database = Database(str(tmp_path / "stoker.db"))
         config = Config(database)
-        config.change("on_mark", f'echo "{facts}" >> {tmp_path}/out')
+        config.change("on-mark", f'echo "{facts}" >> {tmp_path}/out')
         config.change("notify", "tgram://token/chat")
         keeper = Hooks(config, told.append)
         keeper.on_mark(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 
-from stoker.cli.arguments import JSON, Args, arg
+from stoker.cli.arguments import JSON, NAME_MISTAKES, Args, arg
 from stoker.cli.git_state import GitQuery
 from stoker.errors import UsageError
 from stoker.submit_context import build_submission, find_folder, make_absolute, to_wire
@@ -125,6 +125,7 @@ ARGUMENTS = (
         "command", nargs="...", metavar="CMD", help="one word: a line for the shell; several: argv"
     ),
 )
+MISTAKES = NAME_MISTAKES
 
 
 def run(args: Args) -> int:
@@ -139,7 +140,11 @@ def run(args: Args) -> int:
         if args.log is not None and "log" in jobs[0]:
             raise UsageError("-o: every job of a gpupeasy batch names its own output file")
     else:
-        jobs = [_script(args.script) if args.script is not None else _job(args.command, folder)]
+        jobs = [
+            _script(args.script)
+            if args.script is not None
+            else _job(args.command, folder, args.shell)
+        ]
     message = build_submission(jobs, folder, _options(args, folder))
     if args.chdir is not None and "PWD" in message["env"]:
         message["env"]["PWD"] = os.fsdecode(folder)
@@ -194,14 +199,27 @@ def _check_options(args: Args) -> None:
         raise UsageError("--requeue is for a job over its time limit: give -t as well")
 
 
-def _job(words: list[str], folder: bytes) -> Message:
+def _job(words: list[str], folder: bytes, shell: str | None) -> Message:
     if len(words) == 1:
         if not words[0].strip():
             raise UsageError("the command is empty: stoker add python train.py")
+        _explain_bash(words[0], shell)
         return {"command": to_wire(os.fsencode(words[0]))}
     if " " in words[0]:
         _check_program(words, folder)
     return {"command": [to_wire(os.fsencode(word)) for word in words]}
+
+
+def _explain_bash(line: str, shell: str | None) -> None:
+    """Write that a line needs bash, if it goes to a /bin/sh that is another shell."""
+    if shell is not None or not any(mark in line for mark in ("[[", "source", "..", "conda", "(")):
+        return
+    from stoker.core.shell_dialect import explain_bash
+    from stoker.executors.command import DEFAULT_SHELL, lacks_bash
+
+    explanation = explain_bash(line) if lacks_bash(DEFAULT_SHELL) else None
+    if explanation is not None:
+        sys.stderr.write(f"stoker: {explanation}\n")
 
 
 def _check_program(words: list[str], folder: bytes) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Sequence
 
 from stoker.cli.arguments import JSON, Args, arg
@@ -70,8 +71,10 @@ def _find(settings: Sequence[Setting], name: str) -> Setting:
     for setting in settings:
         if setting.name == name:
             return setting
-    known = ", ".join(setting.name for setting in settings)
-    raise NotFoundError(f"there is no setting '{name}'; there are: {known}")
+    known = [setting.name for setting in settings]
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.75)
+    hint = f"did you mean '{near[0]}'?" if near else f"there are: {', '.join(known)}"
+    raise NotFoundError(f"there is no setting '{name}': {hint}")
 
 
 def _print_table(settings: list[Setting]) -> None:

@@ -19,11 +19,14 @@ if TYPE_CHECKING:
 
 SUMMARY = """\
 Run commands from a file or a pipe, one per line, each on a free GPU; the next starts the moment one
-ends. The exit code is 0 only if all succeeded. Ctrl-C once starts no more, twice kills what runs."""
+ends. The exit code is 0 only if all succeeded. Ctrl-C once starts no more, twice kills what runs.
+With -- CMD run one command on a free GPU; its output and its exit code are Stoker's."""
 EXAMPLES = """\
   stoker run jobs.txt                       on every GPU that nobody else is using
   cat jobs.txt | stoker run --gpus 0,1      on GPUs 0 and 1
-  stoker run jobs.txt --gpus 0+1,2+3        two GPUs for each command
+  stoker run -- python train.py --lr 0.1    one command, on the next free GPU
+  stoker run jobs.txt -g 2                  two GPUs for each command
+  stoker run jobs.txt --gpus 0+1,2+3        the same, with these pairs
   stoker run jobs.txt -j 2 --logs logs      two commands a GPU, a log file for each
   stoker run jobs.txt --resume              again, but only what has not succeeded
   stoker run jobs.txt --warm torch          commands find torch imported when they start
@@ -33,7 +36,18 @@ ARGUMENTS = (
     arg(
         "file", nargs="?", metavar="FILE", help="commands, one per line; - or none: standard input"
     ),
-    arg("-g", "--gpus", metavar="SLOTS", help="0,1,2 or 0-3, pairs 0+1,2+3, UUIDs, all, any names"),
+    arg(
+        "-g",
+        "--gpus-per-job",
+        type=int,
+        metavar="N",
+        help="how many GPUs each command gets (default: 1)",
+    ),
+    arg(
+        "--gpus",
+        metavar="SLOTS",
+        help="these GPUs: 0,1,2 or 0-3, pairs 0+1,2+3, UUIDs, all, any names",
+    ),
     arg("-j", "--jobs-per-gpu", type=int, default=1, metavar="N", help="commands at once on a GPU"),
     arg("--pty", action="store_true", help="run one command in this terminal: stoker run --pty -h"),
     arg("--shell", metavar="SH", help="a shell; login: your login shell (default: /bin/sh)"),
@@ -50,14 +64,34 @@ ARGUMENTS = (
     arg("--mps", action="store_true", help="share GPUs through NVIDIA's MPS; see -j"),
     arg("--resume", action="store_true", help="go on with the last such run: skip what succeeded"),
     arg("--warm", metavar="MODULES", help="find these imported: torch,numpy, or auto; python only"),
-    arg("--name", help="the run's name for --resume (default: the file's path, or stdin)"),
+    arg(
+        "-N",
+        "--name",
+        metavar="NAME",
+        help="its name for --resume (default: the file's path)",
+    ),
     arg("--dry-run", action="store_true", help="show what would run, and where"),
     arg("--json", action="store_true", help="print events as lines of JSON; output goes to logs"),
 )
+MISTAKES = (
+    (
+        r"argument -g/--gpus-per-job: invalid int value: '([\w,+-]+)'",
+        r"-g is how many GPUs each command gets: name GPUs with --gpus \1",
+    ),
+    (
+        r"unrecognized arguments: (?!-)",
+        "one list of commands is run at a time; to run one command: stoker run -- python train.py",
+    ),
+)
+TAKES_COMMAND = True  # after --
 
 
 def run(args: Args) -> int:
-    """Run all commands; 0 only if all of them succeeded."""
+    """Run all commands; 0 only if all of them succeeded. With -- CMD the command's exit code."""
+    if args.command is not None:
+        from stoker.cli.single_command import check_command
+
+        check_command(args)
     if args.dry_run:
         return _dry_run(args)
     source = _source(args)
@@ -77,7 +111,7 @@ def run(args: Args) -> int:
         from stoker.cli.add_options import read_modules
 
         warm = read_modules(args.warm)
-    nvml, slots = find_slots(args.gpus, args.jobs_per_gpu)
+    nvml, slots = find_slots(args.gpus, args.jobs_per_gpu, args.gpus_per_job)
     check_gpu_mem(request, nvml, slots)
     warning = warn_of_slurm(os.environ, max((len(slot.gpus) for slot in slots), default=0))
     if warning is not None:
@@ -94,6 +128,7 @@ def run(args: Args) -> int:
         log_of=output.log_of,
         max_failures=1 if args.fail_fast else None,
         in_advance=not args.tag,
+        drain_first=args.command is None,
         resume=args.resume,
         warm=tuple(warm),
         mps_folder=os.path.join(find_home(), "mps") if args.mps else None,
@@ -148,13 +183,23 @@ def make_environment(request: Request, slots: tuple[Slot, ...]) -> dict[str, str
 def _source(args: Args) -> Source:
     from stoker.engine.command_reader import open_source
 
+    if args.command is not None:
+        from stoker.cli.single_command import source_of
+
+        return source_of(args.command)
     source = open_source(args.file, null=args.null)
+    if source.always_ready and args.file not in (None, "-"):
+        from stoker.cli.command_list import read_head, refuse_program
+
+        refuse_program(args.file, read_head(source.fd), "stoker run --")
     if os.isatty(source.fd):
         sys.stderr.write("stoker: type commands, one per line; Ctrl-D ends the list\n")
     return source
 
 
-def find_slots(gpus: str | None, jobs_per_gpu: int) -> tuple[Nvml | None, tuple[Slot, ...]]:
+def find_slots(
+    gpus: str | None, jobs_per_gpu: int, gpus_per_job: int | None = None
+) -> tuple[Nvml | None, tuple[Slot, ...]]:
     """Return the slots of `--gpus`, or all free ones; and NVML, if the driver has it."""
     from stoker.gpus.nvml import Nvml
     from stoker.gpus.slot_grammar import default_slots, parse_slots
@@ -163,8 +208,8 @@ def find_slots(gpus: str | None, jobs_per_gpu: int) -> tuple[Nvml | None, tuple[
     known = None if nvml is None else nvml.gpus()
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if gpus is None:
-        return nvml, default_slots(known, visible, jobs_per_gpu)
-    return nvml, parse_slots(gpus, known, visible, jobs_per_gpu)
+        return nvml, default_slots(known, visible, jobs_per_gpu, gpus_per_job)
+    return nvml, parse_slots(gpus, known, visible, jobs_per_gpu, gpus_per_job)
 
 
 def check_gpu_mem(request: Request, nvml: Nvml | None, slots: tuple[Slot, ...]) -> None:
@@ -199,7 +244,7 @@ def _open_record(args: Args) -> ForegroundRun:
     from stoker.store import foreground_runs
 
     home = find_home()
-    name = args.name or ("stdin" if args.file in (None, "-") else os.path.abspath(args.file))
+    name = args.name or _name_of(args)
     key = {"cwd": find_cwd(), "name": name}
     if not args.resume:
         return foreground_runs.create(home, key)
@@ -211,6 +256,15 @@ def _open_record(args: Args) -> ForegroundRun:
     return earlier
 
 
+def _name_of(args: Args) -> str:
+    """Name a run by its file, or by its command."""
+    if args.command is not None:
+        from stoker.cli.single_command import line_of
+
+        return line_of(args.command)
+    return "stdin" if args.file in (None, "-") else os.path.abspath(args.file)
+
+
 def _dry_run(args: Args) -> int:
     from stoker.cli.safe_text import one_line
     from stoker.executors.command import resolve_shell
@@ -220,7 +274,7 @@ def _dry_run(args: Args) -> int:
     _request(args)
     resolve_shell(args.shell)
     source = _source(args)
-    slots = find_slots(args.gpus, args.jobs_per_gpu)[1]
+    slots = find_slots(args.gpus, args.jobs_per_gpu, args.gpus_per_job)[1]
     labels = ", ".join(slot.label for slot in slots)
     print(f"{len(slots)} slot{'s' * (len(slots) != 1)}, GPU {labels}; in this order:")
     number = 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from stoker.cli.arguments import Args, arg
+from stoker.cli.arguments import NAME_MISTAKES, Args, arg
 from stoker.cli.interactive_job import (
     DEFAULT_FOR,
     DEFAULT_IDLE,
@@ -48,6 +48,7 @@ ARGUMENTS = (
     *LIMITS,
     arg("--shell", metavar="SH", help="the shell (default: $SHELL, else your login shell)"),
 )
+MISTAKES = NAME_MISTAKES
 
 
 def run(args: Args) -> int:
