@@ -40,7 +40,7 @@ class Meter:
         if not is_first or running.key in self._seen or started_us is None or facts is None:
             return
         self._seen.add(running.key)
-        ready_us = self._jobs.surroundings(facts.submission).submitted_at_us
+        ready_us = self._jobs.submitted_at_us(facts.submission)
         self.waits.observe((started_us - max(ready_us, facts.begin_at_us or 0)) / 1e6)
 
     def on_end(self, running: RunningAttempt, outcome: Outcome, *, retried: bool) -> None:

@@ -24,6 +24,7 @@ from stoker.store.submissions import (
     begin_submission,
     environment_of,
     find_submission,
+    submitted_at_us,
 )
 from stoker.store.sweep_records import add_runs
 
@@ -117,6 +118,7 @@ class QueueJobs(Jobs):
         self.has_preempting = self._has("options IS NOT NULL AND state = 'waiting'")
         self._stopped = self._find_stopped()
         self.surroundings = lru_cache(_KNOWN_SUBMISSIONS)(partial(environment_of, database))
+        self.submitted_at_us = lru_cache(_KNOWN_SUBMISSIONS)(partial(submitted_at_us, database))
         self._removals = NamedValues(database, "removal.")
         self._moved = NamedValues(database, "moved.")
 

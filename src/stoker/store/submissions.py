@@ -63,14 +63,13 @@ class Reservation(msgspec.Struct, frozen=True):
 
 
 class JobEnvironment(msgspec.Struct, frozen=True):
-    """Where and how the jobs of a submission run, and when they were added."""
+    """Where and how the jobs of a submission run. Submissions with an equal one share a launch context."""
 
     environment: int
     cwd: bytes
     shell: str | None
     snapshot: str | None
     linger: int
-    submitted_at_us: int
 
 
 class SubmissionOrigin(msgspec.Struct, frozen=True):
@@ -157,10 +156,17 @@ def count_added(database: Database, submission: int) -> int:
 def environment_of(database: Database, submission: int) -> JobEnvironment:
     """Return where and how the jobs of a submission run."""
     row = database.execute(
-        "SELECT environment, cwd, shell, snapshot, linger, submitted_at_us FROM submission WHERE id = ?",
+        "SELECT environment, cwd, shell, snapshot, linger FROM submission WHERE id = ?",
         (submission,),
     ).fetchone()
     return JobEnvironment(*row)
+
+
+def submitted_at_us(database: Database, submission: int) -> int:
+    """Return when a submission was added."""
+    row = database.execute("SELECT submitted_at_us FROM submission WHERE id = ?", (submission,))
+    at_us: int = row.fetchone()[0]
+    return at_us
 
 
 def origin_of(database: Database, submission: int) -> SubmissionOrigin:
