@@ -32,6 +32,7 @@ from benchmarks.cases import (
     throughput_shell,
     turns,
     turns_cost,
+    turns_sim,
     warm,
     web,
 )
@@ -54,6 +55,7 @@ CASES: dict[str, Callable[[Arena], Result]] = {
     "shell": shell.run,
     "turns": turns.run,
     "turns_cost": turns_cost.run,
+    "turns_sim": turns_sim.run,
     "queue_shell": queue_shell.run,
     "queue_direct": queue_direct.run,
     "bulk_add": bulk_add.run,
@@ -76,4 +78,4 @@ CASES: dict[str, Callable[[Arena], Result]] = {
     "cluster": cluster.run,
 }
 
-LONG = frozenset({"cluster", "million", "sharing_sim", "sweep", "warm"})
+LONG = frozenset({"cluster", "million", "sharing_sim", "sweep", "turns_sim", "warm"})
