@@ -55,6 +55,15 @@ def shared_folder() -> Iterator[Path]:
 
 
 @pytest.fixture
+def leases(shared_folder: Path) -> Path:
+    """Return a folder of leases that all users share."""
+    folder = shared_folder / "leases"
+    folder.mkdir()
+    folder.chmod(0o1777)
+    return folder
+
+
+@pytest.fixture
 def quick_queue(stoker: Stoker) -> Iterator[QuickQueue]:
     """Return a queue whose verbs run in this process; nobody has started its daemon yet."""
     queue = QuickQueue(stoker)

@@ -2,79 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from patience import PATIENCE_S, until
+from patience import until
+from security.members import Member, make_gpus
 from security.second_user import SecondUser, make_second_user, remove_second_user
-from stoker.testing.state import GIB, FakeGpus
-
-# A user of its own must be able to read this interpreter and the tests, wherever they are.
-_MAY_READ = ("--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search")
-
-
-class Member:
-    """A user with a daemon of its own."""
-
-    def __init__(self, user: SecondUser, folder: Path, leases: Path, box: FakeGpus) -> None:
-        self.user = user
-        self.home = folder / user.name
-        self.home.mkdir()
-        os.chown(self.home, user.uid, user.gid)
-        self._env = {
-            "PATH": os.environ["PATH"],
-            "LANG": "C.UTF-8",
-            "HOME": str(self.home),
-            "STOKER_HOME": str(self.home / "stoker"),
-            "STOKER_LEASE_DIR": str(leases),
-            **box.env(),
-        }
-
-    def ok(self, *words: str, stdin: str = "") -> str:
-        """Run a verb, which must succeed; its output."""
-        ids = (f"--reuid={self.user.uid}", f"--regid={self.user.gid}", "--clear-groups")
-        ended = subprocess.run(
-            ["setpriv", *ids, *_MAY_READ, sys.executable, "-m", "stoker", *words],
-            env=self._env,
-            cwd=self.home,
-            input=stdin,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_S,
-        )
-        assert ended.returncode == 0, ended.stderr
-        return ended.stdout
-
-    def states(self) -> dict[int, str]:
-        """The state of each job."""
-        return {job["id"]: job["state"] for job in json.loads(self.ok("ls", "-a", "--json"))}
-
-    def close(self) -> None:
-        """Stop the daemon and its jobs."""
-        self.ok("daemon", "stop", "--kill")
-
-
-@pytest.fixture
-def leases(shared_folder: Path) -> Path:
-    folder = shared_folder / "leases"
-    folder.mkdir()
-    folder.chmod(0o1777)
-    return folder
 
 
 @pytest.fixture
 def members(
     account: SecondUser, shared_folder: Path, leases: Path, nvml_library: str
 ) -> Iterator[Callable[[SecondUser], Member]]:
-    box = FakeGpus(shared_folder / "nvml", nvml_library).create(2, 8 * GIB)
-    for path in (shared_folder / "nvml", *(shared_folder / "nvml").rglob("*")):
-        path.chmod(0o777)
+    box = make_gpus(shared_folder / "nvml", nvml_library, 2)
     made: list[Member] = []
 
     def make(user: SecondUser) -> Member:
