@@ -21,6 +21,7 @@ from security.members import Member, make_gpus
 from security.second_user import SecondUser, make_second_user, remove_second_user
 
 USERS, GPUS, ROUNDS = (20, 8, 1000) if LONG else (3, 2, 3)
+JOBS = 3000 if LONG else 300  # of each user: more than can be done
 _LOOK_S = 0.1
 _MOST_IDLE_S = 2.0
 _DOUBLE = 77
@@ -112,7 +113,7 @@ def test_kills_book_no_gpu_twice_leave_none_idle_and_starve_nobody(
     members = [Member(user, shared_folder, leases, box) for user in users]
     for member in members:
         line = _JOB.format(double=_DOUBLE, folder=use.folder, seconds=dice.choice((0.5, 1, 2)))
-        member.ok("add", "-q", "--batch", "-", stdin=f"{line}\n" * (ROUNDS * 3))
+        member.ok("add", "-q", "--batch", "-", stdin=f"{line}\n" * JOBS)
     until(lambda: len(use.users()) == GPUS, "every GPU is used")
     use.begin()
     for _ in range(ROUNDS):
