@@ -64,6 +64,19 @@ time.sleep(600)
 """
 HYDRA_HEADS = 7
 
+# A program with a helper process that any signal ends. After SIGUSR2 it writes how the helper ended.
+WITH_HELPER = """
+import pathlib, signal, subprocess, time
+seen = []
+signal.signal(signal.SIGUSR2, lambda *_: seen.append(1))
+helper = subprocess.Popen(["sleep", "600"])
+pathlib.Path("helper").write_text(f"{helper.pid}\\n")
+while not seen:
+    time.sleep(0.01)
+helper.kill()
+pathlib.Path("status").write_text(f"{helper.wait()}\\n")
+"""
+
 
 class Harness:
     """An executor at work, and all it has reported."""

@@ -7,6 +7,7 @@ import fcntl
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 
 from contract.executor_harness import (
     FOREVER,
+    WITH_HELPER,
     Harness,
     alive,
     kept_executor,
@@ -136,6 +138,17 @@ def test_a_job_of_a_killed_supervisor_can_be_signalled(kept: Harness) -> None:
     kept.executor.signal("1.1", signal.SIGUSR1)
 
     assert kept.ended("1.1").status in (5 << 8, signal.SIGUSR1)
+
+
+def test_the_main_process_of_a_killed_supervisors_job_can_be_signalled_alone(kept: Harness) -> None:
+    (kept.work / "program.py").write_text(WITH_HELPER)
+    kept.sh("1.1", f"exec {sys.executable} program.py")
+    kept.read("helper")
+    kill_supervisor(kept)
+    kept.executor.signal("1.1", signal.SIGUSR2, main_only=True)
+
+    assert int(kept.read("status")) == -signal.SIGKILL
+    kept.ended("1.1")
 
 
 def test_a_tree_of_a_killed_supervisor_is_killed_to_the_last_process(kept: Harness) -> None:

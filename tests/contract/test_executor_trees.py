@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from contract.executor_harness import Harness, alive, put_away
+from contract.executor_harness import WITH_HELPER, Harness, alive, put_away
 from stoker.executors.contract import Ended, Finished, Launch
 from stoker.executors.foreground_executor import ForegroundExecutor
 from stoker.supervisor.journal import Ending, read_journal
@@ -37,6 +37,16 @@ executor.end_orphans()
 executor.close()
 print(os.path.exists(f"/proc/{reports[0].pid}"))
 """
+
+
+def test_a_signal_for_the_main_process_alone_spares_its_helpers(real: Harness) -> None:
+    (real.work / "program.py").write_text(WITH_HELPER)
+    real.sh("1.1", f"{sys.executable} program.py; true")
+    real.read("helper")
+    real.executor.signal("1.1", signal.SIGUSR2, main_only=True)
+
+    assert int(real.read("status")) == -signal.SIGKILL
+    real.ended("1.1")
 
 
 def test_a_kill_ends_also_what_left_the_session_and_ignores_signals(real: Harness) -> None:

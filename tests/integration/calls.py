@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, NoReturn
 
 import stoker
@@ -99,3 +100,28 @@ def fail_beside_another(number: int) -> None:
 def report_training(number: int) -> dict[str, float]:
     began, ended = train_for_a_while(number)
     return {"began": began, "ended": ended}
+
+
+def power(base: int, exponent: int) -> tuple[int, str]:
+    print("on", os.environ["CUDA_VISIBLE_DEVICES"])
+    return base**exponent, os.environ["CUDA_VISIBLE_DEVICES"]
+
+
+class Waits:
+    """Waits for a file; after a preemption it knows how often it was interrupted."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.interrupted = 0
+
+    def __call__(self) -> int:
+        (self.folder / f"began-{self.interrupted}").touch()
+        while not (self.folder / "go").exists():
+            time.sleep(0.01)
+        return self.interrupted
+
+    def checkpoint(self) -> Any:
+        import submitit
+
+        self.interrupted += 1
+        return submitit.helpers.DelayedSubmission(self)

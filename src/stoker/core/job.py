@@ -33,6 +33,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     stop_signal: Annotated[int, msgspec.Meta(ge=1, le=64)] = signal.SIGTERM.value
     grace_s: ShortTime = 10.0
+    signal_main: bool = False  # its main process alone gets the signal, not the whole tree
     backoff_s: ShortTime = 0.0  # the pause before the first retry, doubled with each one
     requeue: bool = False  # over its time limit it waits again instead of being killed
     preemptible: bool = False  # it may be pushed out

@@ -177,9 +177,11 @@ class Termination:
             self._pending.append(lambda: self._executor.kill(running.key))
             return
         self._deadlines.note(running)
-        stop_signal = running.entry.request.options.stop_signal
+        options = running.entry.request.options
         self._pending.append(
-            lambda: self._executor.signal(running.key, stop_signal, request.grace_s)
+            lambda: self._executor.signal(
+                running.key, options.stop_signal, request.grace_s, main_only=options.signal_main
+            )
         )
         if isinstance(running.phase, Paused):
             self._unpause(running, running.phase)  # a stopped process handles no signal but SIGKILL

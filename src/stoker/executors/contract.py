@@ -318,9 +318,12 @@ class Executor(Protocol):
     def limit(self, key: str, mem_bytes: int) -> None:
         """Change the RAM limit of a running attempt that was launched with one; 0 is no limit."""
 
-    def signal(self, key: str, signum: int, grace_s: float | None = None) -> None:
-        """Signal the attempt's whole process tree once.
+    def signal(
+        self, key: str, signum: int, grace_s: float | None = None, *, main_only: bool = False
+    ) -> None:
+        """Signal the attempt's whole process tree once; with `main_only`, its main process alone.
 
+        The main process is the first one; if that is a shell, the shell and the programs that it runs.
         With a grace, processes of the attempt that still run when the grace is over are killed, whether
         or not its first process has ended.
         """

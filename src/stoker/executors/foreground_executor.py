@@ -214,9 +214,11 @@ class ForegroundExecutor:
     def limit(self, key: str, mem_bytes: int) -> None:
         """Do nothing: a foreground run suspends no jobs."""
 
-    def signal(self, key: str, signum: int, grace_s: float | None = None) -> None:
+    def signal(
+        self, key: str, signum: int, grace_s: float | None = None, *, main_only: bool = False
+    ) -> None:
         """Signal a tree."""
-        self._send_all(messages.SignalAttempt(key, int(signum), grace_s))
+        self._send_all(messages.SignalAttempt(key, int(signum), grace_s, main_only))
 
     def kill(self, key: str) -> None:
         """Kill a tree."""

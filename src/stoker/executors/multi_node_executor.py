@@ -224,9 +224,11 @@ class MultiNodeExecutor:
         """Change the limit of a running attempt."""
         self._of(key).limit(key, mem_bytes)
 
-    def signal(self, key: str, signum: int, grace_s: float | None = None) -> None:
+    def signal(
+        self, key: str, signum: int, grace_s: float | None = None, *, main_only: bool = False
+    ) -> None:
         """Signal a tree."""
-        self._of(key).signal(key, signum, grace_s)
+        self._of(key).signal(key, signum, grace_s, main_only=main_only)
 
     def kill(self, key: str) -> None:
         """Kill a tree."""

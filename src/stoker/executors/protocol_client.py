@@ -131,9 +131,11 @@ class ProtocolClient:
         """Change the limit of a running attempt."""
         self._send(messages.LimitAttempt(key, mem_bytes))
 
-    def signal(self, key: str, signum: int, grace_s: float | None = None) -> None:
+    def signal(
+        self, key: str, signum: int, grace_s: float | None = None, *, main_only: bool = False
+    ) -> None:
         """Signal a tree."""
-        self._send(messages.SignalAttempt(key, int(signum), grace_s))
+        self._send(messages.SignalAttempt(key, int(signum), grace_s, main_only))
 
     def kill(self, key: str) -> None:
         """Kill a tree."""

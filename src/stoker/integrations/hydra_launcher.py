@@ -7,7 +7,6 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
 from hydra.core.singleton import Singleton
 from hydra.core.utils import JobReturn, JobStatus, configure_log, setup_globals
 from hydra.errors import CompactHydraException
@@ -20,15 +19,15 @@ from stoker.errors import StokerError, UsageError
 from stoker.integrations.hydra_job import run_sweep_job
 from stoker.integrations.hydra_options import SweepOptions, read_launcher_options
 from stoker.integrations.hydra_sweep import CALLS, SweepJob, make_jobs
+from stoker.integrations.queue_options import make_submission
 from stoker.integrations.queued_calls import describe_end, makes_call, spell_ids, wait_for_jobs
-from stoker.submit_context import build_submission, find_folder
 from stoker.sweep_results.collect import SweepManifest, save_manifest
 from stoker.task.call_files import call_argv, name_of, write_call
 from stoker.task.engine_session import EngineSession
 from stoker.task.job import Job
 from stoker.task.messages import Open
 from stoker.task.run import run_to_end
-from stoker.wire import NewJob, NewRun, Submission, to_wire
+from stoker.wire import NewJob, NewRun, to_wire
 
 log = logging.getLogger(__name__)
 
@@ -126,13 +125,8 @@ class _Launch:
     def _submit(self, client: Client, jobs: list[SweepJob]) -> None:
         for job in jobs:
             self._write_call(job)
-        message = build_submission([self._new_job(jobs[0])], find_folder(None), self._options.queue)
-        try:
-            submission = msgspec.convert(msgspec.to_builtins(message), Submission)
-        except msgspec.ValidationError as error:
-            raise UsageError(f"a wrong option of hydra.launcher: {error}") from None
         new = [self._new_job(job) for job in jobs]
-        added = client.add(msgspec.structs.replace(submission, jobs=new))
+        added = client.add(make_submission(new, self._options.queue, "hydra.launcher"))
         ids = [number for part in added for number in range(part.first, part.last + 1)]
         for job, number in zip(jobs, ids, strict=True):
             job.id = number

@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
-from stoker.cli.add_options import read_options
-from stoker.core.durations import parse_duration
 from stoker.core.job import Request
 from stoker.errors import UsageError
+from stoker.integrations.queue_options import make_name, read_queue_options, read_timeout
 from stoker.task import messages
 from stoker.task.options import GpuOptions
 
-# Options of the launcher that have another name at `stoker add`.
-_ADD_NAMES = {"gpu_model": "on"}
 _QUEUE_ONLY = (
     *("project", "priority", "node", "gpu_model", "on_nan", "stall", "idle", "backoff"),
     *("preemptible", "preempt", "signal", "grace", "cpus", "mem"),
 )
 _FOREGROUND_ONLY = ("devices", "max_workers")
-_FORBIDDEN = re.compile(r"[\x00-\x1f\x7f-\x9f\s,/]+")
-_MAX_NAME = 200
 
 
 class SweepOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,12 +36,11 @@ def read_launcher_options(given: Mapping[str, Any], job_name: str) -> SweepOptio
     foreground = given["foreground"]
     _refuse_ineffective(given, _QUEUE_ONLY if foreground else _FOREGROUND_ONLY, foreground)
     project = given["project"] or make_name([job_name])
-    timeout_s = _read_timeout(given["timeout"])
     request, engine = Request(), None
     if foreground:
         gpus = GpuOptions(given["devices"], given["gpus"], 1, given["max_workers"])
         request = gpus.make_request(
-            timeout_s=timeout_s,
+            timeout_s=read_timeout(given["timeout"], _spell("timeout")),
             retries=given["retries"],
             share=given["share"],
             gpu_mem=given["gpu_mem"],
@@ -57,26 +50,16 @@ def read_launcher_options(given: Mapping[str, Any], job_name: str) -> SweepOptio
         is_warm=given["warm"] != "never",
         resume=given["resume"],
         project=project,
-        queue={
-            **_queue_options(given),
-            "timeout_s": timeout_s,
-            "project": project,
-            "sweep": project,
-        },
+        queue={**_queue_options(given), "project": project, "sweep": project},
         request=request,
         engine=engine,
     )
 
 
 def _queue_options(given: Mapping[str, Any]) -> dict[str, Any]:
-    own = ("foreground", "resume", "project", "timeout", *_FOREGROUND_ONLY)
-    names = {_ADD_NAMES.get(name, name): name for name in given if name not in own}
-    options = {name: given[source] for name, source in names.items()}
-
-    def spell(name: str) -> str:
-        return f"hydra.launcher.{names[name.replace('-', '_')]}"
-
-    return {**read_options(options, spell), "gpus": given["gpus"]}  # 0 GPUs are an option too
+    own = ("foreground", "resume", "project", *_FOREGROUND_ONLY)
+    options = {name: value for name, value in given.items() if name not in own}
+    return read_queue_options(options, _spell)
 
 
 def _refuse_ineffective(given: Mapping[str, Any], names: tuple[str, ...], foreground: bool) -> None:
@@ -88,14 +71,5 @@ def _refuse_ineffective(given: Mapping[str, Any], names: tuple[str, ...], foregr
             )
 
 
-def _read_timeout(text: str | None) -> float | None:
-    try:
-        return None if text is None else parse_duration(text)
-    except UsageError as error:
-        raise UsageError(f"hydra.launcher.timeout: {error}") from None
-
-
-def make_name(overrides: list[str]) -> str:
-    """Return a name for a job: its overrides, without characters that names may not have."""
-    text = ":".join(_FORBIDDEN.sub("_", each) for each in overrides)
-    return text[:_MAX_NAME].lstrip("-") or "job"
+def _spell(name: str) -> str:
+    return f"hydra.launcher.{name}"

@@ -17,7 +17,7 @@ from hydra.types import HydraContext
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from stoker.errors import UsageError
-from stoker.integrations.hydra_options import make_name
+from stoker.integrations.queue_options import make_name
 from stoker.sweeps.scalars import read_scalar
 from stoker.task.call_files import JobError, load_result
 from stoker.task.job import DONE, Job

@@ -17,10 +17,17 @@ _AT_ONCE = 500  # jobs named in one request
 
 def wait_for_jobs(client: Client, ids: Iterable[int]) -> dict[int, QueuedJob]:
     """Wait until these jobs have ended, and return them. A job that was removed is missing."""
-    found: dict[int, QueuedJob] = {}
-    for selection in _selections(ids):
+    wanted = sorted(ids)
+    for selection in _selections(wanted):
         for _progress in client.wait(selection):
             pass
+    return find_jobs(client, wanted)
+
+
+def find_jobs(client: Client, ids: Iterable[int]) -> dict[int, QueuedJob]:
+    """Return these jobs. A job that was removed is missing."""
+    found: dict[int, QueuedJob] = {}
+    for selection in _selections(ids):
         found |= {job.id: job for job in client.jobs(selection)}
     return found
 

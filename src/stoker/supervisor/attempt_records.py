@@ -204,11 +204,13 @@ class RememberingSupervisor(Supervisor):
         elif key not in self.orphan_watch.leftovers:
             super().kill_group(key)
 
-    def signal_tree(self, snapshot: process_tree.Snapshot, key: str, signum: int) -> bool:
-        """Signal every living process of a job. Returns whether there is any."""
+    def signal_tree(
+        self, snapshot: process_tree.Snapshot, key: str, signum: int, *, main_only: bool = False
+    ) -> bool:
+        """Signal every living process of a job, or its main process. Returns whether there is any."""
         if key in self.orphan_watch.living or key in self.orphan_watch.leftovers:
-            return self.orphan_watch.signal(snapshot, key, signum)
-        return super().signal_tree(snapshot, key, signum)
+            return self.orphan_watch.signal(snapshot, key, signum, main_only=main_only)
+        return super().signal_tree(snapshot, key, signum, main_only=main_only)
 
     def end_within(self, key: str, grace_s: float) -> None:
         """Kill what is left of a job after a grace."""

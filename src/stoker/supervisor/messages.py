@@ -123,11 +123,15 @@ class LimitAttempt(NamedTuple):
 
 
 class SignalAttempt(NamedTuple):
-    """Signal an attempt's whole tree once. With a grace, kill what is left when the grace is over."""
+    """Signal an attempt's whole tree once. With a grace, kill what is left when the grace is over.
+
+    With `main_only`, only its main process gets the signal (`Snapshot.main_of`).
+    """
 
     key: str
     signum: int
     grace_s: float | None = None
+    main_only: bool = False
 
 
 class KillAttempt(NamedTuple):

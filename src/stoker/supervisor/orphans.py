@@ -146,10 +146,15 @@ class OrphanWatch:
             with contextlib.suppress(OSError):
                 signal.pidfd_send_signal(fd, signal.SIGKILL)
 
-    def signal(self, snapshot: process_tree.Snapshot, key: str, signum: int) -> bool:
-        """Signal every process that is left of a job. Returns whether there is any."""
+    def signal(
+        self, snapshot: process_tree.Snapshot, key: str, signum: int, *, main_only: bool = False
+    ) -> bool:
+        """Signal every process that is left of a job, or its main one. Returns whether there is any."""
         orphan = self.living.get(key) or self.leftovers[key].orphan
         found = orphan.members(snapshot)
+        if main_only:
+            main = snapshot.main_of(orphan.pid, {process.pid for process in found})
+            found = [process for process in found if process.pid in main]
         pidfd.send(found, signum)
         return bool(found)
 

@@ -24,6 +24,7 @@ _LINGER_BYTES = LINGER.encode()
 _FINISH_ENTRY = f"{ON_CUT}={FINISH}".encode()
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _PR_SET_CHILD_SUBREAPER = 36
+_SHELLS = frozenset(("ash", "bash", "dash", "fish", "ksh", "sh", "zsh"))
 
 
 class Process(NamedTuple):
@@ -188,6 +189,23 @@ class Snapshot:
             or cookie in self.marks(pid).cookies
         )
 
+    def main_of(self, root: int, members: set[int]) -> set[int]:
+        """Return the main process among the members of a job, whose first process is `root`.
+
+        It is the first process; if that is a shell, the shell and the programs that it runs. All members
+        if the first process has ended.
+        """
+        if root not in members:
+            return members
+        found: set[int] = set()
+        queue = [root]
+        while queue:
+            pid = queue.pop()
+            found.add(pid)
+            if _program_of(pid) in _SHELLS:
+                queue += [each for each in self._children.get(pid, ()) if each in members - found]
+        return found
+
     def by_age(self, pids: Iterable[int]) -> list[Process]:
         """Return these processes, the oldest first, so that a shell is signalled before its command.
 
@@ -211,6 +229,15 @@ class Snapshot:
                 if cookie.startswith(prefix) and not marks.is_part and is_own(pid):
                     found.setdefault(cookie, set()).add(pid)
         return found
+
+
+def _program_of(pid: int) -> str:
+    """Return the name of a process's program; an empty text if the process is gone."""
+    try:
+        with open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as file:
+            return file.read().strip()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
 
 
 def is_own(pid: int) -> bool:

@@ -68,7 +68,7 @@ class Reaper(abc.ABC):
         """Record the end of an attempt's first process, while others of its processes run."""
 
     def on_signal(self, order: SignalAttempt) -> None:
-        """Signal a job's whole tree once. With a grace, kill what is left when the grace is over."""
+        """Signal a job's tree once. With a grace, kill what is left when the grace is over."""
         key = order.key
         if key in self.pids:
             failpoints.reach("supervisor-before-signal")
@@ -76,7 +76,7 @@ class Reaper(abc.ABC):
             if order.grace_s is not None:
                 self.name_leftovers(snapshot, key)
                 self.end_within(key, order.grace_s)
-            self.signal_tree(snapshot, key, order.signum)
+            self.signal_tree(snapshot, key, order.signum, main_only=order.main_only)
             failpoints.reach("supervisor-after-signal")
 
     def end_within(self, key: str, grace_s: float) -> None:
@@ -177,9 +177,14 @@ class Reaper(abc.ABC):
         found |= snapshot.below(self.leftovers.guessed(key))
         return {pid for pid in found if not self.leftovers.may_linger(key, snapshot.marks(pid))}
 
-    def signal_tree(self, snapshot: process_tree.Snapshot, key: str, signum: int) -> bool:
-        """Signal every living process of a job. Returns whether there is any."""
-        found = snapshot.by_age(self.members(snapshot, key))
+    def signal_tree(
+        self, snapshot: process_tree.Snapshot, key: str, signum: int, *, main_only: bool = False
+    ) -> bool:
+        """Signal every living process of a job, or its main process. Returns whether there is any."""
+        members = self.members(snapshot, key)
+        if main_only:
+            members = snapshot.main_of(self.root_of(key), members)
+        found = snapshot.by_age(members)
         process_tree.send((process.pid for process in found), signum)
         return bool(found)
 

@@ -271,8 +271,11 @@ class FakeExecutor:
         """Note the limit."""
         self.limits.append((key, mem_bytes))
 
-    def signal(self, key: str, signum: int, grace_s: float | None = None) -> None:
+    def signal(
+        self, key: str, signum: int, grace_s: float | None = None, *, main_only: bool = False
+    ) -> None:
         """End an attempt by a signal, unless it ignores signals; SIGSTOP and SIGCONT do not end it."""
+        del main_only  # an attempt of this executor is one process
         if key in self._running and not self._ignores_client:
             self.signals.append((key, signum))
             if grace_s is not None:
