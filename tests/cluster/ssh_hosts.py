@@ -32,6 +32,17 @@ KbdInteractiveAuthentication no
 AllowTcpForwarding yes
 SetEnv {variables}
 """
+# It does what systemd does at the start of a user's session, and after `enable --now`.
+_SYSTEMCTL = """\
+#!/bin/sh
+PATH=/usr/bin:/bin
+unit={folder}/.config/systemd/user/$3
+echo "$*" >>{folder}/systemctl.log
+case $2 in restart)
+  eval "export $(sed -n 's/^Environment=//p' "$unit" | tr '\\n' ' ')"
+  eval "setsid $(sed -n 's/^ExecStart=//p' "$unit") </dev/null >>{folder}/unit.log 2>&1 &"
+esac
+"""
 
 
 @functools.cache
@@ -97,6 +108,12 @@ class SshHosts:
     def python(self, number: int) -> Path:
         """The only interpreter in the PATH of a session."""
         return self.programs(number) / "python3"
+
+    def give_systemd(self, number: int) -> None:
+        """Give a host a systemctl that starts units: no systemd runs in a namespace."""
+        path = self.programs(number) / "systemctl"
+        path.write_text(_SYSTEMCTL.format(folder=self.hosts.hosts[number].folder))
+        path.chmod(0o755)
 
     def trust(self, number: int) -> None:
         """Let h0 know the host's key."""

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+import stoker
 from cluster.conftest import require_hosts
 from cluster.netns_hosts import Hosts
 from cluster.ssh_hosts import SshHosts, require_sshd
@@ -28,6 +31,7 @@ class Lab:
         self.hosts = hosts
         self.ssh = SshHosts(hosts)
         hosts.ok(0, "cluster", "up")
+        self.ssh.give_systemd(1)
         self.token = newest_join_token(str(hosts.home(0)), 0.0)
 
     def add(self, *words: str) -> subprocess.CompletedProcess[str]:
@@ -71,6 +75,8 @@ def test_a_box_with_python_alone_is_added_over_ssh_and_runs_a_job(lab: Lab) -> N
     assert [line for line in said if line.startswith("root@h1: Stoker ") and "copied" in line]
     assert "root@h1: 4 GPUs: Stoker Fake GPU" in said
     assert f"root@h1: joined the cluster at {lab.hosts.address(0)}:7866 as h1" in said
+    (unit,) = (lab.hosts.hosts[1].folder / ".config/systemd/user").iterdir()
+    assert f"root@h1: installed and started: {unit}" in said
     assert said[-1].startswith("h1 is usable (")
     token = newest_join_token(str(lab.hosts.home(0)), 0.0)
     assert token == lab.token, "the join token of h1 was not revoked"
@@ -80,6 +86,47 @@ def test_a_box_with_python_alone_is_added_over_ssh_and_runs_a_job(lab: Lab) -> N
     again = lab.add("root@h1")
     assert (again.returncode, again.stdout) == (1, "")
     assert again.stderr == "stoker: root@h1 is a node of this cluster already: h1\n"
+
+
+def test_a_join_that_fails_leaves_nothing_on_the_box(lab: Lab) -> None:
+    # What another try has left, interrupted after its copy.
+    left, home = lab.hosts.home(1) / "software", lab.hosts.home(BARE)
+    lab.at_bare(f"mkdir -m 700 {home} && cp -al {left} {home}")
+    ended = lab.add("root@h2", "--gpus", "9")
+    assert f"root@h2: Stoker {stoker.__version__} and Ray" in ended.stdout
+    assert "is there already" in ended.stdout
+    assert "9" in ended.stderr
+    lab.check_untouched(ended)
+
+
+def test_an_upgrade_gives_a_node_the_version_of_the_head_and_its_jobs_run_on(
+    lab: Lab, tmp_path: Path
+) -> None:
+    hosts, gate = lab.hosts, lab.hosts.folder / "upgraded"
+    os.mkfifo(gate)
+    command = ["sh", "-c", f"read line <{gate}; echo $line"]
+    job = hosts.ok(0, "add", "-q", "--node", "h1", "--", *command).strip()
+    until(lambda: '"running"' in hosts.ok(0, "show", job, "--json"), "the job runs")
+    before = load_boxes(str(hosts.home(0)))["h1"].digest
+    # Another build of the same version: its files have other times.
+    shutil.copytree(
+        os.path.dirname(str(stoker.__file__)), tmp_path / "stoker", copy_function=shutil.copy
+    )
+    upgrade = [sys.executable, "-m", "stoker", "cluster", "upgrade"]
+    ended = hosts.run(0, upgrade, env={"PYTHONPATH": str(tmp_path)}, timeout_s=240)
+    assert ended.returncode == 0, ended
+    assert ended.stdout.endswith("now; its jobs have run on\n")
+    after = load_boxes(str(hosts.home(0)))["h1"].digest
+    software = hosts.home(1) / "software"
+    assert before != after == os.readlink(software / "current")
+    assert (software / before).exists(), "the supervisor of the job needs it"
+    gate.write_text("hello\n")
+    assert hosts.stoker(0, "wait", job).returncode == 0
+    assert hosts.ok(0, "log", job) == "hello\n"
+    attempts = json.loads(hosts.ok(0, "show", job, "--json"))
+    assert attempts["attempt"] == 1
+    again = hosts.run(0, upgrade, env={"PYTHONPATH": str(tmp_path)})
+    assert again.stdout.endswith("already\n")
 
 
 def test_a_removed_box_ends_its_jobs_first_and_has_nothing_of_stoker_afterwards(lab: Lab) -> None:
@@ -98,6 +145,7 @@ def test_a_removed_box_ends_its_jobs_first_and_has_nothing_of_stoker_afterwards(
     assert removing.returncode == 0
     assert '"done"' in hosts.ok(0, "show", job, "--json")
     assert not hosts.home(1).exists()
+    assert not [*(hosts.hosts[1].folder / ".config/systemd/user").iterdir()]
     assert not [line for line in hosts.processes(1).values() if "stoker" in line]
     status = json.loads(hosts.ok(0, "cluster", "status", "--json"))
     assert [node["name"] for node in status["nodes"]] == ["h0"]
@@ -187,10 +235,3 @@ def test_a_box_with_a_queue_of_its_own_is_refused_with_one_line(lab: Lab) -> Non
         lab.at_bare(f"rm -r {lab.hosts.home(BARE)}")
     assert ended.returncode == 1
     assert "another Stoker runs on root@h2 with a queue of its own" in ended.stderr
-
-
-def test_a_join_that_fails_leaves_nothing_on_the_box(lab: Lab) -> None:
-    ended = lab.add("root@h2", "--gpus", "9")
-    assert "root@h2: Stoker " in ended.stdout  # it was copied, and removed again
-    assert "9" in ended.stderr
-    lab.check_untouched(ended)

@@ -84,7 +84,7 @@ def _add_box(
 ) -> None:
     began = time.monotonic()
     name = box.add(head, options)
-    _wait_until_up(home, name)
+    wait_until_up(home, name)
     print(f"{name} is usable ({time.monotonic() - began:.0f} s)", flush=True)
 
 
@@ -99,7 +99,7 @@ def _options_of_join(args: Args) -> list[str]:
     return words
 
 
-def _wait_until_up(home: str, name: str) -> None:
+def wait_until_up(home: str, name: str) -> None:
     """Wait until the daemon can start jobs on a node."""
     deadline = time.monotonic() + _UP_S
     with Client(home, start=True) as client:

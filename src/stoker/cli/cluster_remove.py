@@ -41,7 +41,7 @@ def _remove_node(home: str, node: str, box: Box, *, force: bool) -> None:
         software = BoxSoftware(
             connection, box.python, box.digest, lambda text: print(f"{box.target}: {text}")
         )
-        if software.is_member():
+        if software.look()["cluster"] is not None:
             with _drained(client, node):
                 if not force:
                     _wait_for_jobs(client, node)

@@ -1,4 +1,4 @@
-"""The systemd user unit of the daemon, and warnings about what would end it."""
+"""systemd user units of the daemon and of a node, and warnings about what would end them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from stoker.errors import StokerError
 # Jobs run in the unit's control group: a stop, or one job out of memory, must not end the others.
 _UNIT = """\
 [Unit]
-Description=Stoker, a queue for GPU jobs
+Description={description}
 
 [Service]
 Type=exec
@@ -28,11 +28,11 @@ WantedBy=default.target
 """
 
 
-def unit_name(home: str | None) -> str:
+def unit_name(home: str | None, part: str = "stoker") -> str:
     """Return the unit's name; each STOKER_HOME has its own."""
     if home is None:
-        return "stoker.service"
-    return f"stoker-{hashlib.sha256(os.fsencode(home)).hexdigest()[:8]}.service"
+        return f"{part}.service"
+    return f"{part}-{hashlib.sha256(os.fsencode(home)).hexdigest()[:8]}.service"
 
 
 def unit_path(name: str) -> str:
@@ -41,12 +41,18 @@ def unit_path(name: str) -> str:
     return os.path.join(base, "systemd", "user", name)
 
 
-def unit_text(command: list[str], environment: dict[str, str]) -> str:
-    """Return the unit's text: a stop or a restart ends only the daemon, never its jobs."""
+def unit_text(
+    command: list[str],
+    environment: dict[str, str],
+    description: str = "Stoker, a queue for GPU jobs",
+) -> str:
+    """Return the unit's text: a stop or a restart ends only the command itself, never jobs."""
     lines = "".join(
         f"Environment={_quote(f'{name}={value}')}\n" for name, value in environment.items()
     )
-    return _UNIT.format(command=" ".join(map(_quote_word, command)), environment=lines)
+    return _UNIT.format(
+        description=description, command=" ".join(map(_quote_word, command)), environment=lines
+    )
 
 
 def _quote(text: str) -> str:

@@ -21,7 +21,7 @@ from stoker.interpreter import module_words
 
 _PATIENCE_S = 90.0
 _END_PATIENCE_S = 30.0
-_RAY_SUPERVISOR = "stoker.cluster.ray_supervisor"
+RAY_SUPERVISOR = "stoker.cluster.ray_supervisor"
 
 
 def log_path(home: str) -> str:
@@ -85,7 +85,7 @@ def ensure_ray_supervisor(home: str) -> None:
     """
     if load_settings(home) is not None and ray_supervisor_pid(home) is None:
         start(
-            "the Ray supervisor", module_words(_RAY_SUPERVISOR), log_path(home), _environment(home)
+            "the Ray supervisor", module_words(RAY_SUPERVISOR), log_path(home), _environment(home)
         )
 
 
@@ -96,7 +96,7 @@ def start_ray_supervisor(home: str) -> None:
     """
     said = start_and_wait(
         "the Ray supervisor",
-        module_words(_RAY_SUPERVISOR),
+        module_words(RAY_SUPERVISOR),
         log_path(home),
         _environment(home),
         _PATIENCE_S,

@@ -9,6 +9,7 @@ import time
 from typing import TYPE_CHECKING
 
 from stoker.cli.arguments import Args, arg
+from stoker.cli.cluster_install import install, uninstall
 from stoker.cli.cluster_join import join
 from stoker.cli.cluster_membership import choose_first_port, join_ray, save_name, set_cluster
 from stoker.cli.credentials import find_credentials, make_credentials
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
 
 SUMMARY = """\
 Let one queue have the GPUs of several boxes. `up` makes this box the first of a cluster and prints the line
-to run on the others; `add` sets others up over ssh and lets them join, `remove` undoes that; `join` lets a
+to run on the others; `add` sets others up over ssh and lets them join, `upgrade` gives them the first box's
+version, and `remove` undoes `add`; `join` lets a
 box in that has Stoker; `status` shows who is there; `leave` takes a box out again, and the first box's
 leaving ends the cluster. It needs Ray, on boxes that `add` did not set up as well: pip install
 'stoker[ray]'. The join token in the printed line is as good as your login on all of them until it expires:
@@ -42,6 +44,8 @@ EXAMPLES = """\
   stoker cluster join 10.0.0.1 --name big --label disk=nvme
   stoker cluster join 10.0.0.1 --env DATA=/mnt/data --setup 'source ~/venv/bin/activate'
   stoker cluster status                     who is in the cluster
+  stoker cluster install                    on each box: start it at boot and after a crash (systemd)
+  stoker cluster upgrade                    on the first box: its version on the others; jobs run on
   stoker cluster remove gpu2                undo add, when the jobs there have ended
   stoker cluster leave                      take this box out; what runs on it runs elsewhere
   stoker cluster forget gpu2                on the first box: gpu2 is not coming back
@@ -53,16 +57,18 @@ _ACTIONS = (
     "up",
     "add",
     "remove",
+    "upgrade",
     "join",
     "token",
     "revoke",
     "status",
+    "install",
     "leave",
     "forget",
     "drain",
     "undrain",
 )
-_OVER_SSH = ("add", "remove")
+_OVER_SSH = ("add", "remove", "upgrade")
 _OF_NODES = ("forget", "drain", "undrain")
 _LEAVE_S = 15.0
 _LEAVE_WITH_FILES_S = 1800.0
@@ -94,7 +100,7 @@ ARGUMENTS = (
         "reason",
         nargs="*",
         metavar="REASON",
-        help="drain: why, for stoker why and status; add, remove: more boxes",
+        help="drain: why, for stoker why and status; add, remove, upgrade: more boxes",
     ),
     arg(
         "--address",
@@ -142,14 +148,8 @@ ARGUMENTS = (
 def run(args: Args) -> int:
     """Perform one of the actions."""
     _check_arguments(args)
-    if args.action == "add":
-        from stoker.cli.cluster_add import add
-
-        return add(find_home(), args)
-    if args.action == "remove":
-        from stoker.cli.cluster_remove import remove
-
-        return remove(find_home(), args)
+    if args.action in _OVER_SSH:
+        return _run_over_ssh(args)
     if args.action in _OF_NODES:
         return _change_node(args)
     if args.action == "status":
@@ -162,7 +162,17 @@ def run(args: Args) -> int:
             return show_new_join_line(home, args.expires)
         if args.action == "revoke":
             return revoke(home)
+        if args.action == "install":
+            return install(home)
         return {"up": _up, "join": join, "leave": _leave}[args.action](home, args)
+
+
+def _run_over_ssh(args: Args) -> int:
+    from stoker.cli.cluster_add import add
+    from stoker.cli.cluster_remove import remove
+    from stoker.cli.cluster_upgrade import upgrade
+
+    return {"add": add, "remove": remove, "upgrade": upgrade}[args.action](find_home(), args)
 
 
 def _check_arguments(args: Args) -> None:
@@ -287,6 +297,7 @@ def _leave(home: str, _args: Args) -> int:
     elif ray_supervisor_control.ray_supervisor_pid(home) is not None:
         _announce_leave(home)
     ray_supervisor_control.stop_ray_supervisor(home)
+    uninstall(home)
     _end_cluster_jobs(home)
     settings.forget_settings(home)
     remove_ray_folder(home)

@@ -67,7 +67,7 @@ def run(args: Args) -> int:
                 _parse_labels(args.gpus)  # a typing error must not leave the queue without a daemon
             _restart(home, args.gpus, status)
         case "install":
-            _install(home, status)
+            install(home)
         case _:
             if status is None:
                 pid = daemon_pid(home)
@@ -197,7 +197,8 @@ def _has_not_ended(home: str, pid: int) -> StokerError:
     )
 
 
-def _install(home: str, status: Status | None) -> None:
+def install(home: str) -> None:
+    """Let systemd run the daemon, from boot on and after a crash. Jobs run on."""
     from stoker.cli import systemd_unit
     from stoker.submit_context import find_user
 
@@ -214,7 +215,7 @@ def _install(home: str, status: Status | None) -> None:
     if named:
         environment["STOKER_HOME"] = home
     systemd_unit.write_unit(path, systemd_unit.unit_text(module_command(DAEMON), environment))
-    _end(home, status)
+    _end(home, _read_status(home))
     systemd_unit.systemctl("daemon-reload")
     systemd_unit.systemctl("enable", "--now", name)
     print(f"installed and started: {path}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Any
 
 from stoker.accounts import printable
 from stoker.cluster.ssh.box_records import Box
@@ -34,9 +35,13 @@ class BoxSoftware:
         """What the head remembers of it."""
         return Box(target=self._connection.target, python=self._python, digest=self._digest)
 
-    def is_member(self) -> bool:
-        """Whether the machine belongs to a cluster now."""
-        return call(self._connection, self._python, "look")["cluster"] is not None
+    def look(self) -> dict[str, Any]:
+        """Look at the machine."""
+        return call(self._connection, self._python, "look")
+
+    def prune(self) -> None:
+        """Remove the other environments there, except those whose programs still run."""
+        call(self._connection, self._python, "prune", {"digest": self._digest})
 
     def copy(self, bundle: Bundle, home: str) -> None:
         """Copy the head's files there, to a new environment in this home."""

@@ -15,7 +15,6 @@ from stoker.cluster.ssh.box_records import save_box
 from stoker.cluster.ssh.box_software import MIB, BoxSoftware, Say
 from stoker.cluster.ssh.bundle import Bundle
 from stoker.cluster.ssh.connection import SshConnection
-from stoker.cluster.ssh.remote_program import call
 from stoker.errors import ConflictError, StokerError
 
 _SPARE_BYTES = 512 * MIB  # for Ray's files and logs
@@ -37,8 +36,6 @@ class NewBox:
         self, home: str, connection: SshConnection, python: str, bundle: Bundle, say: Say
     ) -> None:
         self._home = home
-        self._connection = connection
-        self._python = python
         self._bundle = bundle
         self._say = say
         self._target = connection.target
@@ -49,7 +46,7 @@ class NewBox:
 
         `options` are those of `stoker cluster join`. An error leaves nothing behind on the machine.
         """
-        found = call(self._connection, self._python, "look")
+        found = self._software.look()
         self._check(found, head)
         try:
             if self._bundle.digest in found["environments"]:
@@ -63,7 +60,21 @@ class NewBox:
             raise
         with ray_supervisor_control.turn(self._home):
             save_box(self._home, name, self._software.record)
+        self._install(head, found)
         return name
+
+    def _install(self, head: settings.ClusterSettings, found: dict[str, Any]) -> None:
+        """Let the machine's systemd start it again after a reboot; it is a node without that, too."""
+        if not found["has_systemd"]:
+            self._say(
+                "no systemd for this user there; in its crontab, this lets it join after a reboot: @reboot"
+                f" {found['home']}/software/current/bin/stoker cluster join {head.target}"
+            )
+            return
+        try:
+            self._say(self._software.run("-m", "stoker", "cluster", "install"))
+        except StokerError as error:
+            self._say(f"does not start again after a reboot: {error}")
 
     def _check(self, found: dict[str, Any], head: settings.ClusterSettings) -> None:
         """Raise StokerError if the machine cannot be a node of this cluster."""

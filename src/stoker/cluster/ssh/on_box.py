@@ -6,6 +6,7 @@ both of JSON. `StokerError` becomes an answer with the key `error`.
 
     <home>/software/DIGEST        private environment of one version: an interpreter and its packages
     <home>/software/DIGEST.new    the same, incomplete
+    <home>/software/current       link to the one in use
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import socket
 import subprocess
 import sys
 import tarfile
+from collections.abc import Iterator
 from typing import IO, Any
 
 from stoker.errors import StokerError
@@ -30,7 +32,7 @@ _CHECK = "import stoker, msgspec, ray._raylet"
 _CHECK_S = 120.0
 _COMMAND_S = 300.0
 _LOGIN_S = 10.0
-_SOFTWARE = "software"
+_SOFTWARE, _CURRENT = "software", "current"
 _LAUNCHER = """\
 #!{python} -I
 import sys
@@ -58,6 +60,7 @@ def look(_request: dict[str, Any], _stream: IO[bytes]) -> dict[str, Any]:
             "daemon": _daemon_pid(home),
             "ray": _find_ray(),
             "stoker": shutil.which("stoker"),
+            "has_systemd": _has_systemd(),
         }
     finally:
         _remove_empty(home)
@@ -80,6 +83,7 @@ def unpack(request: dict[str, Any], stream: IO[bytes]) -> dict[str, Any]:
         os.rename(fresh, target)
         _write_launcher(target)
         _check(target)
+        _point(target)
     except (OSError, EOFError, tarfile.TarError) as error:
         shutil.rmtree(fresh, ignore_errors=True)
         _remove_empty(home)
@@ -127,9 +131,21 @@ def clear(_request: dict[str, Any], _stream: IO[bytes]) -> dict[str, Any]:
     return {"kept": home if has_files else None}
 
 
+def prune(request: dict[str, Any], _stream: IO[bytes]) -> dict[str, Any]:
+    """Remove the other private environments, except those whose programs still run."""
+    commands = list(_command_lines())
+    home = find_home()
+    _point(os.path.join(home, _SOFTWARE, request["digest"]))
+    for path in _environments(home):
+        is_in_use = any(f"{path}/".encode() in command for command in commands)
+        if os.path.basename(path) != request["digest"] and not is_in_use:
+            shutil.rmtree(path, ignore_errors=True)
+    return {}
+
+
 def main(name: str, request: dict[str, Any], stream: IO[bytes]) -> None:
     """Call one of the functions, and print its answer."""
-    actions = {"look": look, "unpack": unpack, "run": run, "clear": clear}
+    actions = {"look": look, "unpack": unpack, "run": run, "prune": prune, "clear": clear}
     try:
         answer = actions[name](request, stream)
     except StokerError as error:
@@ -201,9 +217,18 @@ def _python(environment: str) -> str:
     return os.path.join(environment, "bin", "python")
 
 
+def _point(environment: str) -> None:
+    """Let the link `current` lead to an environment: a name that stays, for a crontab."""
+    link = os.path.join(os.path.dirname(environment), _CURRENT)
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(f"{link}.new")
+    os.symlink(os.path.basename(environment), f"{link}.new")
+    os.replace(f"{link}.new", link)
+
+
 def _environments(home: str) -> list[str]:
     found = glob.glob(os.path.join(glob.escape(home), _SOFTWARE, "*"))
-    return [path for path in found if not path.endswith(".new")]
+    return [path for path in found if not path.endswith(".new") and not os.path.islink(path)]
 
 
 def _read_cluster(home: str) -> dict[str, Any] | None:
@@ -233,6 +258,14 @@ def _daemon_pid(home: str) -> int | None:
     return None
 
 
+def _command_lines() -> Iterator[bytes]:
+    for name in os.listdir("/proc"):
+        with contextlib.suppress(OSError):
+            if name.isdigit():
+                with open(f"/proc/{name}/cmdline", "rb") as file:
+                    yield file.read()
+
+
 def _find_ray() -> list[int]:
     """Return the pids of Ray's daemons on this machine, whoever runs them."""
     found = []
@@ -246,6 +279,21 @@ def _find_ray() -> list[int]:
 def _command(pid: str) -> str:
     with open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as file:
         return file.read().strip()
+
+
+def _has_systemd() -> bool:
+    """Whether this user has a running systemd."""
+    try:
+        ended = subprocess.run(
+            ["systemctl", "--user", "show", "-p", "Version"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_LOGIN_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return ended.returncode == 0
 
 
 def _has_files_of_jobs(home: str) -> bool:
