@@ -262,6 +262,7 @@ def test_a_job_that_does_not_fit_into_host_ram_runs_on(
         assert ended.code == 1
         assert f"job {job} needs 525000000.0 GiB of host RAM to be suspended, and" in ended.err
         assert f"are available: free some RAM, or use stoker preempt {job}\n" in ended.err
+        assert f"; it was not suspended: job {job} needs" in queue.ok("why", str(job))
         assert state(queue, job) == "running"
         assert not box.is_locked(box.processes(0)[0].pid)
 
@@ -294,6 +295,7 @@ def test_a_driver_that_hangs_is_given_up_and_the_job_runs_on(
         assert ended.err == (
             f"stoker: the NVIDIA driver did not suspend job {job} within 2 s; it runs on\n"
         )
+        assert "it was not suspended: the NVIDIA driver did not" in queue.ok("why", str(job))
         assert state(queue, job) == "running"
         count = len(steps(queue, job))
         queue.until(lambda: len(steps(queue, job)) > count, "it trains")

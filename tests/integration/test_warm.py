@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import signal
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -101,6 +102,24 @@ def test_a_module_that_is_missing_is_told_once_and_jobs_run_cold(warm_queue: Que
     assert warm_queue.ok("log", "2") == "cold\n"
     assert f"; it started cold: {reason}" in warm_queue.ok("why", "2")
     assert warm_queue.ok("status").count(reason) == 1
+
+
+def test_a_worker_that_is_killed_whenever_it_imports_is_told_and_its_job_runs_cold(
+    queue: Queue,
+) -> None:
+    for name in ("pids", "gate"):
+        os.mkfifo(queue.work / name)
+    text = "import os\nopen('pids', 'w').write(str(os.getpid()))\nopen('gate').read()\n"
+    (queue.work / "slow.py").write_text(text)
+    (queue.work / "train.py").write_text("print('ran')\n")
+    queue.add("--warm", "slow", sys.executable, "train.py")
+    for _ in range(3):
+        os.kill(int((queue.work / "pids").read_text()), signal.SIGKILL)
+    queue.ok("wait")
+
+    assert queue.ok("log", "1") == "ran\n"
+    reason = "its warm worker was killed while it imported"
+    assert queue.ok("why", "1").endswith(f"; it started cold: {reason}\n")
 
 
 def test_a_job_of_a_worker_that_imports_can_be_killed(queue: Queue) -> None:

@@ -24,10 +24,11 @@ class Starting(msgspec.Struct, frozen=True):
 
 
 class Running(msgspec.Struct, frozen=True):
-    """It has a process."""
+    """It has a process. `not_suspended` says why the last attempt to suspend it failed."""
 
     pid: int
     started_at_us: int
+    not_suspended: str | None = None
 
 
 class Paused(msgspec.Struct, frozen=True):

@@ -106,7 +106,7 @@ class Suspensions:
             return f"job {running.attempt.job} ended before it was suspended"
         if answer.refusal is not None:
             self._record(running, None)
-            self._go_on(running, phase)
+            self._go_on(running, phase, answer.refusal)
             return answer.refusal
         suspension = phase.suspension.measured(answer.held_bytes)
         next_stage = Stage.QUEUED if suspension.resumes else Stage.SUSPENDED
@@ -311,9 +311,11 @@ class Suspensions:
         if mem_bytes is not None:
             self._parts.executor.limit(running.key, 0 if is_lifted else mem_bytes)
 
-    def _go_on(self, running: RunningAttempt, phase: Suspended) -> None:
+    def _go_on(
+        self, running: RunningAttempt, phase: Suspended, not_suspended: str | None = None
+    ) -> None:
         """Note that an attempt runs; its time limit is extended by the suspension."""
-        running.phase = Running(phase.pid, phase.started_at_us)
+        running.phase = Running(phase.pid, phase.started_at_us, not_suspended)
         self._limit(running, is_lifted=False)
         self._slot_table.hosts.add(running)
         self._termination.count_stop(running, phase.since)

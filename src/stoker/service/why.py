@@ -20,7 +20,7 @@ from stoker.core.wait_reason import (
     waits_for_slots,
 )
 from stoker.engine.context import QueueContext
-from stoker.engine.running_attempt import RunningAttempt, Suspended, label_of
+from stoker.engine.running_attempt import Running, RunningAttempt, Suspended, label_of
 from stoker.engine.slot_state import REMOVED, ClosedBy, SlotState
 from stoker.engine.slots import SlotTable
 from stoker.service.job_selection import find_one
@@ -368,8 +368,17 @@ def _running(context: QueueContext, facts: Facts, state: State) -> str:
         text += ", through MPS"
     if occupant.limit_in_s is not None:
         text += f", time limit in {clock(occupant.limit_in_s)}"
+    text += _not_suspended(running)
     mark = context.waste.mark_of(running)
     return text if mark is None else f"{text}; {mark[0].kind.value}: {mark[0].text}"
+
+
+def _not_suspended(running: RunningAttempt) -> str:
+    """Tell why the last attempt to suspend a running job failed; empty if none did."""
+    phase = running.phase
+    if not isinstance(phase, Running) or phase.not_suspended is None:
+        return ""
+    return f"; it was not suspended: {phase.not_suspended}"
 
 
 def _cut_off(context: QueueContext, job: int) -> str:
