@@ -183,7 +183,8 @@ def test_a_suspended_job_stays_so_when_the_daemon_is_killed(queue: Queue, box: F
     assert state(queue, job) == "suspended"
     other = queue.add(TRAIN.format(2, 0.1))
     queue.ok("wait", str(other))
-    assert state_of(pid) == "T"
+    # The daemon lets the processes answer the driver once, and stops them again.
+    queue.until(lambda: state_of(pid) == "T", "its processes are stopped")
     queue.ok("resume", str(job))
     queue.until(lambda: state(queue, job) == "running", "it goes on")
     count = len(steps(queue, job))
