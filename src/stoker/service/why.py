@@ -6,13 +6,11 @@ import time
 
 from stoker.core.job import Request
 from stoker.core.lifecycle import State, is_pending
-from stoker.core.node import NodeFacts
 from stoker.core.placement import read_where
 from stoker.core.planner import Candidate
 from stoker.core.size import format_bytes
 from stoker.core.suspension import Stage
 from stoker.core.wait_reason import (
-    Occupant,
     SlotCell,
     SlotView,
     clock,
@@ -20,10 +18,11 @@ from stoker.core.wait_reason import (
     waits_for_slots,
 )
 from stoker.engine.context import QueueContext
-from stoker.engine.running_attempt import Running, RunningAttempt, Suspended, label_of
+from stoker.engine.running_attempt import Suspended, label_of
 from stoker.engine.slot_state import REMOVED, ClosedBy, SlotState
 from stoker.engine.slots import SlotTable
 from stoker.service.job_selection import find_one
+from stoker.service.why_running import describe_away, explain_running, occupant_of
 from stoker.store.attempt_history import last_earlier_reason
 from stoker.store.job_queries import reason_of
 from stoker.store.queue_jobs import Facts
@@ -118,7 +117,7 @@ def _text(context: QueueContext, facts: Facts, state: State) -> str:
             again = ", when it is tried again" if facts.attempt else ""
             return f"is delayed until {at}, in {clock(begin - time.time())}{again}"
         case State.STARTING | State.RUNNING | State.PAUSED:
-            return _running(context, facts, state) + _cut_off(context, facts.id)
+            return explain_running(context, facts, state)
         case State.SUSPENDED:
             return _suspended(context, facts)
         case State.DONE:
@@ -238,17 +237,12 @@ def _away(context: QueueContext, request: Request) -> list[str]:
         if where.fits_node(node) and (request.slots or where.nodes)
     ]
     away = [node for node in fitting if node.away is not None]
-    shown = [_describe_away(node) for node in away[:_NODES_SHOWN]]
+    shown = [describe_away(node) for node in away[:_NODES_SHOWN]]
     if not request.slots:  # for others their slots tell
         closed = [(node.name, node.why_drained or node.lacks) for node in fitting]
         shown += [f"node {name} {reason}" for name, reason in closed if reason is not None]
     more = len(away) - _NODES_SHOWN
     return shown if more <= 0 else [*shown, f"{more} more nodes are away"]
-
-
-def _describe_away(node: NodeFacts) -> str:
-    since = clock(time.time() - (node.since or 0))
-    return f"node {node.name} is away since {since} ({node.away})"
 
 
 def _slots(context: QueueContext, facts: Facts, reserved: dict[int, int]) -> list[SlotView]:
@@ -290,7 +284,7 @@ def _view(
         drained=slot_state.drained,
         closed=slot_state.fault,
         waits_for=describe_holder(context, slot_state, now),
-        occupant=None if slot_state.current is None else _occupant(slot_state.current, now),
+        occupant=None if slot_state.current is None else occupant_of(slot_state.current, now),
         kept_for=kept_for,
         kept_needs=0 if kept_for is None else context.jobs.facts(kept_for).request.slots,
         shared=_shared(context, facts, slot_state),
@@ -333,68 +327,6 @@ def _shared(context: QueueContext, facts: Facts, slot_state: SlotState) -> str |
     return sharing.explain(candidate, slot_state) or "has room for it"
 
 
-def _occupant(running: RunningAttempt, now: float) -> Occupant:
-    started = running.started_at_us
-    return Occupant(
-        job=running.attempt.job,
-        name=running.entry.facts.name if running.entry.facts else None,
-        since_s=time.time() - started / 1e6 if started is not None else 0.0,
-        limit_in_s=None if running.deadline is None else running.deadline - now,
-        paused=running.is_paused,
-    )
-
-
-def _running(context: QueueContext, facts: Facts, state: State) -> str:
-    running = context.running(facts.id)
-    if running is not None and running.is_claimed_ahead:
-        return "is being started on the first GPU that becomes free"
-    where = f"on GPU {running.label}" if running is not None and running.slots else "without GPU"
-    if running is not None and running.node and not running.slots:
-        where += f" on node {running.node}"
-    if running is None or state is State.STARTING:
-        return f"is being started {where}"
-    occupant = _occupant(running, context.engine.clock())
-    word = "paused" if state is State.PAUSED else "running"
-    text = f"is {word} {where} ({clock(occupant.since_s)})"
-    if running.end_request is not None:
-        return f"{text} and is being ended: {running.end_request.reason}"
-    if running.is_suspended:
-        return f"{text} and is being suspended"
-    if state is State.PAUSED:
-        return f"{text}, and keeps its GPU memory: stoker resume {facts.id} lets it go on"
-    if (room := _room(context, running)) is not None:
-        text += room
-    if context.engine.gpus.is_mps_client(running):
-        text += ", through MPS"
-    if occupant.limit_in_s is not None:
-        text += f", time limit in {clock(occupant.limit_in_s)}"
-    text += _not_suspended(running)
-    mark = context.waste.mark_of(running)
-    return text if mark is None else f"{text}; {mark[0].kind.value}: {mark[0].text}"
-
-
-def _not_suspended(running: RunningAttempt) -> str:
-    """Tell why the last attempt to suspend a running job failed; empty if none did."""
-    phase = running.phase
-    if not isinstance(phase, Running) or phase.not_suspended is None:
-        return ""
-    return f"; it was not suspended: {phase.not_suspended}"
-
-
-def _cut_off(context: QueueContext, job: int) -> str:
-    """Return what becomes of a running job whose node is away; empty if its node is there."""
-    running = context.running(job)
-    node = None if running is None else context.engine.slot_table.nodes.get(running.where)
-    if running is None or node is None or node.away is None:
-        return ""
-    fate = (
-        "it runs to its end there (--on-cut finish)"
-        if running.finishes_alone
-        else "unless it returns in time, its jobs run elsewhere once its lease has expired"
-    )
-    return f"; {_describe_away(node)}: {fate}"
-
-
 def _suspended(context: QueueContext, facts: Facts) -> str:
     """Explain where a suspended job stands on its way back to its GPUs."""
     running = context.running(facts.id)
@@ -424,20 +356,6 @@ def _waits_for_home(context: QueueContext, facts: Facts, phase: Suspended) -> st
         return "goes on in this very moment"
     views = [view for view, index in _views(context, facts, preview.reserved) if index in homes]
     return waits_for_slots(len(homes), views, "") + _jobs_ahead(context, facts)
-
-
-def _room(context: QueueContext, running: RunningAttempt) -> str | None:
-    """Describe the memory that a job on a shared GPU has reserved and uses."""
-    sharing = context.engine.gpus.sharing
-    tenancy = None if sharing is None else sharing.gpus.tenancies.get(running.key)
-    if tenancy is None:
-        return None
-    look = context.look()
-    seen = None if look is None else look.jobs.get(running.key)
-    used = None if seen is None or not seen.mem_bytes else seen.mem_bytes.get(tenancy.gpu)
-    how = "capped" if tenancy.tenant.capped else "best effort"
-    text = f" with {format_bytes(tenancy.tenant.reserved_bytes)} set aside ({how})"
-    return text if used is None else f"{text} and {format_bytes(used)} in use"
 
 
 def _blocked(context: QueueContext, facts: Facts) -> str:
