@@ -45,6 +45,8 @@ def test_json_has_the_state_too(queue: Queue) -> None:
         "id": 1,
         "state": "held",
         "text": "job 1 is held: stoker release 1 lets it go on",
+        "ahead": None,
+        "gpus": [],
     }
 
 
