@@ -39,6 +39,7 @@ from stoker.service.start import start
 from stoker.service.status import status
 from stoker.service.stop import stop
 from stoker.service.suspend import suspend
+from stoker.service.timeline import timeline
 from stoker.service.usage import usage
 from stoker.service.web import web
 from stoker.service.why import why
@@ -93,6 +94,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     _get("/v1/nodes", read_nodes, list[wire.NodeInfo]),
     _post("/v1/nodes", change_nodes, wire.NodeOrder, list[wire.NodeInfo]),
     _get("/v1/history", history, wire.History, wire.JobQuery, refusals=_NAMED, period_s=2.0),
+    _get("/v1/timeline", timeline, wire.Timeline, wire.TimelineQuery, period_s=5.0),
     _get("/v1/counts", counts, dict[State, int], wire.CountsQuery),
     wait.ENDPOINT,
     _get("/v1/sweep", sweep.sweep, wire.SweepPage, wire.SweepQuery),

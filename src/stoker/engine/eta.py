@@ -16,6 +16,7 @@ from stoker.engine.launch_spec import split_words
 from stoker.engine.running_attempt import RunningAttempt
 from stoker.engine.sharing_forecast import Expected, Forecast
 from stoker.engine.slots import SlotTable
+from stoker.engine.start_forecast import PlannedStart, plan_starts
 from stoker.store.database import Database
 from stoker.store.duration_records import (
     LearnedDuration,
@@ -31,6 +32,7 @@ _MEMORY = 20
 _KINDS = 2000
 _LOOKED_AT = 500
 _FRESH_S = 1.0
+_PLANNED = 60  # waiting jobs whose starts are foretold
 _SIMULATED = 40  # waiting jobs in a simulation, which takes some milliseconds
 _MAX_LOAD = 0.01  # part of the time spent on estimates, however often a client asks
 _HEAD_BYTES = 500
@@ -55,6 +57,7 @@ class Eta:
         self._slot_table = slot_table
         self._known = read_durations(database)
         self._queue: tuple[float, float | None] | None = None  # valid until, and the estimate
+        self._planned: tuple[float, list[PlannedStart]] | None = None  # the same of starts
 
     def on_end(self, running: RunningAttempt, outcome: Outcome) -> None:
         """Learn from a job that has succeeded. Runs inside the engine's transaction."""
@@ -94,6 +97,41 @@ class Eta:
             took_s = time.monotonic() - now
             self._queue = (now + max(_FRESH_S, took_s / _MAX_LOAD), found)
         return self._queue[1]
+
+    def planned_starts(self) -> list[PlannedStart]:
+        """Return when the first waiting jobs are expected to start and end, and where, in queue order.
+
+        Empty while nothing is known of how long jobs take.
+        """
+        now = time.monotonic()
+        if self._planned is None or now > self._planned[0]:
+            found = self._plan_starts() if self._known else []
+            took_s = time.monotonic() - now
+            self._planned = (now + max(_FRESH_S, took_s / _MAX_LOAD), found)
+        return self._planned[1]
+
+    def _plan_starts(self) -> list[PlannedStart]:
+        head = first_waiting(self._database, _PLANNED, _HEAD_BYTES)
+        expected = [
+            self._known.get(_kind_of(job.needs.project, job.name, job.command_head, job.form))
+            for job in head
+        ]
+        usual = [found.mean_s for found in expected if found]
+        usual_s = sum(usual) / len(usual) if usual else self._mean_s()
+        waiting = []
+        for job, found in zip(head, expected, strict=True):
+            candidate = Candidate(*astuple(job.needs), id=job.id)
+            lone_s = self._forecast.lone_s(candidate) if self._forecast and found else None
+            took_s = lone_s or (found.mean_s if found else usual_s)
+            waiting.append(Expected(candidate, took_s))
+        running = [
+            (each, self.left_s(each)) for each in self._slot_table.running.values() if each.slots
+        ]
+        known = [(each, usual_s if left is None else left) for each, left in running]
+        return plan_starts(waiting, known, self._slot_table, self._forecast)
+
+    def _mean_s(self) -> float:
+        return sum(known.mean_s for known in self._known.values()) / len(self._known)
 
     def _estimate(self) -> float | None:
         head = first_waiting(self._database, _LOOKED_AT, _HEAD_BYTES)

@@ -12,7 +12,7 @@ from stoker.core.sharing.profile import Profile
 from stoker.core.sharing.rules import NEVER
 from stoker.engine.sharing import Sharing
 from stoker.engine.slots import SlotTable
-from stoker.simulator.simulation import Contender, Simulation
+from stoker.simulator.simulation import Contender, Simulation, Span
 from stoker.simulator.workload import Machine, Work
 
 _LEAST_S = 0.001  # also for a job that is overdue
@@ -45,14 +45,26 @@ class Forecast:
 
     def seconds(self, jobs: Sequence[Expected]) -> float:
         """In how many seconds all jobs are over. Running jobs come first, then the queue in its order."""
+        return self._simulate(jobs)[1]
+
+    def spans(self, jobs: Sequence[Expected]) -> list[list[Span]]:
+        """Return when and on which simulated GPUs each job runs, in seconds from now."""
+        return self._simulate(jobs)[0]
+
+    def _simulate(self, jobs: Sequence[Expected]) -> tuple[list[list[Span]], float]:
         machine = self._machine()
         assert machine is not None
         known: dict[str, Profile] = {}
-        works = [work for job in jobs for work in self._works_of(job, machine, known)]
-        rules = self._sharing.rules
-        return (
-            Simulation(works, machine, Contender(name="queue", rules=rules), known).run().makespan_s
-        )
+        by_job = [self._works_of(job, machine, known) for job in jobs]
+        works = [work for own in by_job for work in own]
+        contender = Contender(name="queue", rules=self._sharing.rules)
+        simulation = Simulation(works, machine, contender, known)
+        makespan_s = simulation.run().makespan_s
+        owner = [index for index, own in enumerate(by_job) for _work in own]
+        found: list[list[Span]] = [[] for _job in jobs]
+        for span in simulation.spans:
+            found[owner[span.number]].append(span)
+        return found, makespan_s
 
     def _works_of(self, job: Expected, machine: Machine, known: dict[str, Profile]) -> list[Work]:
         candidate = job.candidate

@@ -51,6 +51,15 @@ class SimulatedOutcome(msgspec.Struct, frozen=True, kw_only=True):
     mean_tenants: float
 
 
+class Span(msgspec.Struct, frozen=True):
+    """A simulated run from its start to its end: the number of its work, and the GPU."""
+
+    number: int
+    gpu: str
+    start_s: float
+    end_s: float
+
+
 class _Run:
     """A running job on a GPU."""
 
@@ -107,6 +116,7 @@ class Simulation:
         self._predicted = self._underestimated = 0
         self._may_start_at = 0.0
         self._wake_at: set[float] = set()
+        self.spans: list[Span] = []  # of the runs that have succeeded
         self._tenant_seconds = self._busy_seconds = 0.0
 
     def run(self) -> SimulatedOutcome:
@@ -162,6 +172,7 @@ class Simulation:
             for run in list(runs):
                 if run.done_s >= run.work.duration_s - _SETTLED * run.work.duration_s:
                     runs.remove(run)
+                    self.spans.append(Span(run.number, key, run.begun, self._now))
                     self._learn(run)
                     last_end = self._now
                     continue

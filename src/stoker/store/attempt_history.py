@@ -49,3 +49,39 @@ def last_earlier_reason(database: Database, job: int) -> tuple[int, State, str] 
     """Return the last earlier attempt of a job that has a reason: its number, its outcome, the reason."""
     row = database.execute(_LAST_REASON, (job,)).fetchone()
     return None if row is None else (row[0], State(row[1]), row[2])
+
+
+_ENDED_SINCE = (
+    "SELECT job.id, attempt, name, project, state, job.slots, started_at_us, ended_at_us FROM job"
+    " JOIN class ON class.id = job.class"
+    " WHERE ended_at_us >= ? AND submission IS NOT NULL AND job.slots != '' AND started_at_us IS NOT NULL"
+    " ORDER BY ended_at_us DESC LIMIT ?"
+)
+_EARLIER_SINCE = (
+    "SELECT past.job, past.number, name, project, past.outcome, past.slots, past.started_at_us,"
+    " past.ended_at_us"
+    " FROM earlier_attempt AS past JOIN job ON job.id = past.job JOIN class ON class.id = job.class"
+    " WHERE past.job IN (SELECT value FROM json_each(?)) AND past.ended_at_us >= ? AND past.slots != ''"
+    " AND past.started_at_us IS NOT NULL"
+)
+
+
+class PastAttempt(msgspec.Struct, frozen=True):
+    """An attempt on GPUs that has ended."""
+
+    job: int
+    number: int
+    name: str | None
+    project: str | None
+    state: str
+    slots: str
+    started_at_us: int
+    ended_at_us: int
+
+
+def attempts_since(database: Database, since_us: int, limit: int) -> list[PastAttempt]:
+    """Return the attempts on GPUs that ended after a time, those of the newest jobs first."""
+    found = list(starmap(PastAttempt, database.execute(_ENDED_SINCE, (since_us, limit))))
+    retried = [each.job for each in found if each.number > 1]
+    jobs = msgspec.json.encode(retried).decode()
+    return [*found, *starmap(PastAttempt, database.execute(_EARLIER_SINCE, (jobs, since_us)))]

@@ -14,7 +14,7 @@ from stoker.core.wait_reason import SlotCell
 from stoker.core.waste import Waste
 from stoker.wire.changes import Selection
 from stoker.wire.submission import Git
-from stoker.wire.values import Bytes
+from stoker.wire.values import Bytes, UnixTime
 
 
 class JobQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -177,3 +177,43 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     took_s: float | None = None
     since: float | None = None
     last: int | None = None
+
+
+class TimelineQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Selects attempts that ended after this time, and those that run."""
+
+    since: UnixTime = 0.0
+
+
+class TimelineAttempt(msgspec.Struct, frozen=True, kw_only=True):
+    """An attempt on GPUs: on which slots and when. One that runs has an expected end, if that is known."""
+
+    job: int
+    attempt: int
+    name: str | None
+    project: str | None
+    state: State
+    slots: list[str]
+    started_at: float
+    ended_at: float | None = None
+    expected_end_at: float | None = None
+
+
+class TimelinePlan(msgspec.Struct, frozen=True, kw_only=True):
+    """The expected run of a waiting job."""
+
+    job: int
+    name: str | None
+    project: str | None
+    slots: list[str]
+    start_at: float
+    end_at: float
+
+
+class Timeline(msgspec.Struct, frozen=True, kw_only=True):
+    """What was, is and is expected to be on the GPUs. `left_out`: there were more attempts."""
+
+    now: float
+    attempts: list[TimelineAttempt]
+    planned: list[TimelinePlan]
+    left_out: bool = False

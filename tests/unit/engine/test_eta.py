@@ -110,3 +110,24 @@ def test_old_kinds_are_forgotten(harness: Harness, monkeypatch: pytest.MonkeyPat
     rows = harness.database.execute("SELECT name FROM kind ORDER BY name").fetchall()
 
     assert rows == [("/c",), ("/d",), ("/e",)]
+
+
+def test_starts_are_foretold_in_queue_order_on_the_gpus_that_are_free_first(
+    harness: Harness,
+) -> None:
+    harness.add("python a.py")
+    live(harness, 1, 100)
+    assert harness.context.eta.planned_starts() == []
+    harness.add("python a.py")
+    harness.now += 40
+    harness.add("python a.py")
+    harness.now += 10
+    harness.add("python a.py", gpus=2)
+    harness.add("python a.py")
+
+    planned = harness.context.eta.planned_starts()
+
+    assert [(each.job, each.slots, round(each.start_s), round(each.end_s)) for each in planned] == [
+        (4, ("0", "1"), 90, 190),
+        (5, ("0",), 190, 290),
+    ]

@@ -16,13 +16,14 @@ const SMALL = '12px system-ui, sans-serif';
 /**
  * @param {object} options
  * @param {(pen: Pen) => void} options.draw what it reads of signals is followed
- * @param {number} options.height
+ * @param {number | (() => number)} options.height
  * @param {() => string} options.label what a reader who cannot see it gets
  * @param {Record<string, any>} [options.props] of the canvas: listeners and the like
  * @returns {HTMLCanvasElement}
  */
 export function canvas({draw, height, label, props = {}}) {
-  const element = h('canvas', {class: 'chart', role: 'img', 'aria-label': label, style: {height: `${height}px`}, ...props});
+  const high = typeof height === 'number' ? () => height : height;
+  const element = h('canvas', {class: 'chart', role: 'img', 'aria-label': label, style: () => ({height: `${high()}px`}), ...props});
   const context = /** @type {CanvasRenderingContext2D} */ (element.getContext('2d'));
   const version = signal(0);
 
@@ -30,13 +31,14 @@ export function canvas({draw, height, label, props = {}}) {
     const width = element.clientWidth;
     if (width === 0) return;
     const ratio = devicePixelRatio || 1;
-    const [wide, high] = [Math.round(width * ratio), Math.round(height * ratio)];
-    if (element.width !== wide || element.height !== high) [element.width, element.height] = [wide, high];
+    const tall = high();
+    const [wide, deep] = [Math.round(width * ratio), Math.round(tall * ratio)];
+    if (element.width !== wide || element.height !== deep) [element.width, element.height] = [wide, deep];
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
-    context.clearRect(0, 0, width, height);
+    context.clearRect(0, 0, width, tall);
     context.font = SMALL;
     const style = getComputedStyle(element);
-    draw({context, width, height, colour: (name) => style.getPropertyValue(name)});
+    draw({context, width, height: tall, colour: (name) => style.getPropertyValue(name)});
   }
 
   const redraw = () => (version.value = version.peek() + 1);

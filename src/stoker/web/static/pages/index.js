@@ -17,6 +17,7 @@
 /** @type {Page[]} */
 export const PAGES = [
   {pattern: '/gpus', title: 'GPUs', nav: 'GPUs', key: 'g', load: () => import('/pages/gpus.js')},
+  {pattern: '/timeline', title: 'Timeline', nav: 'Timeline', key: 'l', load: () => import('/pages/timeline.js')},
   {pattern: '/jobs', title: 'Jobs', nav: 'Jobs', key: 'j', load: () => import('/pages/jobs.js')},
   {pattern: '/jobs/:id', title: 'Job', load: () => import('/pages/job.js')},
   {pattern: '/submit', title: 'Submit', nav: 'Submit', key: 'n', load: () => import('/pages/submit.js')},
