@@ -15,6 +15,7 @@ from benchmarks.cases import (
     followers,
     gap,
     idle,
+    metric_files,
     million,
     planner,
     queue_direct,
@@ -30,6 +31,7 @@ from benchmarks.cases import (
     sweep,
     throughput_direct,
     throughput_shell,
+    tune_search,
     turns,
     turns_cost,
     turns_sim,
@@ -67,6 +69,10 @@ CASES: dict[str, Callable[[Arena], Result]] = {
     "sampler": sampler.run,
     "sweep": sweep.run,
     "results": results.run,
+    "metric_files": metric_files.run,
+    "tune_ask": tune_search.run_ask,
+    "tune_asha": tune_search.run_asha,
+    "tune_best": tune_search.run_best,
     "sharing_sim": sharing_sim.run,
     "door_lines": door_lines.run,
     "door_tasks": door_tasks.run,
@@ -78,4 +84,16 @@ CASES: dict[str, Callable[[Arena], Result]] = {
     "cluster": cluster.run,
 }
 
-LONG = frozenset({"cluster", "million", "sharing_sim", "sweep", "turns_sim", "warm"})
+LONG = frozenset(
+    {
+        "cluster",
+        "metric_files",
+        "million",
+        "sharing_sim",
+        "sweep",
+        "tune_asha",
+        "tune_best",
+        "turns_sim",
+        "warm",
+    }
+)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from stoker.errors import NotFoundError
+from stoker.sweep_results.metric_cache import MetricCache, read_last_values
 from stoker.sweep_results.metric_files.entry import flatten
 from stoker.sweep_results.metric_files.found import read_found_steps
 from stoker.sweep_results.run_record import RunRecord
@@ -105,8 +106,11 @@ def find_manifest(folder: str) -> SweepManifest:
 def collect(root: str) -> list[RunRecord]:
     """Return every run below a folder, sorted by name."""
     manifest = read_manifest(root)
+    cache = MetricCache(root, manifest.metric)
     regex = manifest.compiled_regex
-    return [read_run(folder, manifest.metric, regex) for folder in _folders(root, 0)]
+    found = [read_run(folder, manifest.metric, regex, cache.read) for folder in _folders(root, 0)]
+    cache.save()
+    return found
 
 
 def _folders(root: str, depth: int) -> Iterator[str]:
@@ -124,14 +128,18 @@ def _folders(root: str, depth: int) -> Iterator[str]:
 
 
 def read_run(
-    folder: str, metric: str | None = None, regex: re.Pattern[bytes] | None = None
+    folder: str,
+    metric: str | None = None,
+    regex: re.Pattern[bytes] | None = None,
+    read_files: Callable[[str], dict[str, Any]] | None = None,
 ) -> RunRecord:
-    """Read one run. `problem` says what could not be read."""
+    """Read one run. `problem` says what could not be read. `read_files` reads files of training libraries."""
+    read_files = read_files or (lambda folder: read_last_values(folder, metric))
     record = RunRecord(dir=folder, id=os.path.basename(folder), params={})
     try:
         params = _decode(_read(folder, PARAMS) or b"{}")
         record.params = params if isinstance(params, dict) else {}
-        record.metrics = _metrics(record, metric, regex)
+        record.metrics = _metrics(record, metric, regex, read_files)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
         record.problem = f"{PARAMS}: {_reason(error)}"
     return record
@@ -148,7 +156,10 @@ def read_steps(folder: str, metric: str | None = None) -> list[dict[str, Any]]:
 
 
 def _metrics(
-    record: RunRecord, metric: str | None, regex: re.Pattern[bytes] | None
+    record: RunRecord,
+    metric: str | None,
+    regex: re.Pattern[bytes] | None,
+    read_files: Callable[[str], dict[str, Any]],
 ) -> dict[str, Any]:
     found: dict[str, Any] = {}
     if regex is not None and metric is not None:
@@ -164,8 +175,7 @@ def _metrics(
         if decoded is not None and not isinstance(decoded, list):
             found.update(flatten(decoded))
         elif data is None:
-            for entry in read_found_steps(record.dir, metric):
-                found.update(entry)
+            found.update(read_files(record.dir))
     except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
         record.problem = f"metrics: {_reason(error)}"
     return {name: to_number(value) for name, value in found.items() if name not in _BOOKKEEPING}
