@@ -1,7 +1,7 @@
 """Cache of what the metric files of a sweep's runs said when they were last read.
 
-Reading the TensorBoard files of ten thousand runs takes long; seeing that none has changed does not. The cache
-is the file `.metrics_cache` beside the runs and goes with them. Without it everything is read again.
+Reading the TensorBoard files of ten thousand runs takes long; seeing that none has changed does not. The
+cache is the file `.metrics_cache` beside the runs and goes with them. Without it everything is read again.
 """
 
 from __future__ import annotations
