@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import random
 import shlex
 import signal
 import sys
@@ -13,6 +15,7 @@ import optuna
 import pytest
 from optuna.storages.journal import JournalFileBackend
 
+from scale import LONG
 from stoker.supervisor import process_tree
 
 if TYPE_CHECKING:
@@ -155,6 +158,37 @@ def test_a_sweep_goes_on_after_its_daemon_and_its_controller_were_killed(queue: 
     queue.ok("wait", "-P", "s")
     assert list(queue.states().values()) == ["done"] * 6
     assert [trial.state.name for trial in _trials(queue.work)] == ["COMPLETE"] * 6
+
+
+def test_controllers_killed_at_random_moments_lose_no_trial_and_tell_none_twice(
+    queue: Queue,
+) -> None:
+    seed = random.randrange(1 << 30)
+    draw, runs = random.Random(seed), 40 if LONG else 10
+    _sweep(queue, runs=runs)
+    log = queue.work / "results" / "s" / "study.log"
+    for kill in range(8 if LONG else 2):
+        mark = log.stat().st_size + draw.randrange(6000)
+        queue.until(
+            lambda mark=mark: log.stat().st_size >= mark or not _controllers(queue),  # type: ignore[misc]
+            f"the study grows (seed {seed})",
+        )
+        for pid in _controllers(queue):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        if kill % 4 == 3:
+            queue.kill_daemon()
+            queue.ok("daemon", "start")
+
+    queue.ok("wait", "-P", "s")
+
+    trials = _trials(queue.work)
+    assert [trial.state.name for trial in trials] == ["COMPLETE"] * runs, seed
+    assert sorted(trial.user_attrs["job"] for trial in trials) == list(range(1, runs + 1)), seed
+    assert list(queue.states().values()) == ["done"] * runs, seed
+    entries = map(json.loads, log.read_text().splitlines())
+    told = [entry["trial_id"] for entry in entries if entry.get("values")]
+    assert sorted(told) == list(range(runs)), seed
 
 
 def test_killing_the_jobs_of_a_sweep_ends_the_sweep(queue: Queue) -> None:

@@ -118,8 +118,9 @@ class Searches:
     async def _steer(self, number: int, begun: Begun | None) -> None:
         """Run controllers of one sweep, one after the other, until the sweep is over."""
         pause_s, told = _FIRST_PAUSE_S, ""
+        clock = asyncio.get_running_loop().time
         while True:
-            record = self._open[number]
+            record, began = self._open[number], clock()
             try:
                 await self._run_once(number, begun)
                 break
@@ -133,6 +134,8 @@ class Searches:
                 if text != told:
                     self._notify(text)
                 told = text
+            if clock() - began > _LONGEST_PAUSE_S:
+                pause_s, told = _FIRST_PAUSE_S, ""  # it worked, and what ended it is another thing
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
         self._forget(number)
