@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, ParamSpec
 
+import anyio
+import anyio.to_thread
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.types import ToolAnnotations
 
 from stoker import __version__
-from stoker.errors import StokerError
+from stoker.errors import StokerError, UsageError
 from stoker.mcp_server.limits import Limits
 from stoker.mcp_server.orders import Orders
 from stoker.mcp_server.plain_text import plain_line, plain_value
 from stoker.mcp_server.queue_view import Answer, QueueView
 
+_MAX_WAIT_S = 600
+_POLL_S = 0.5
 _P = ParamSpec("_P")
 _INSTRUCTIONS = """\
 Stoker queues commands for the GPUs of this machine. Jobs start as GPUs become free, in the folder and
@@ -59,14 +64,37 @@ def _answering(call: Callable[_P, Answer]) -> Callable[_P, Answer]:
 
     @functools.wraps(call)
     def answer(*args: _P.args, **kwargs: _P.kwargs) -> Answer:
-        try:
-            found: Any = plain_value(call(*args, **kwargs))
-        except StokerError as error:
-            raise ToolError(plain_line(str(error), 1000)) from error
-        assert isinstance(found, dict)
-        return found
+        with _errors_of_one_line():
+            return _clean(call(*args, **kwargs))
 
     return answer
+
+
+def _clean(answer: Answer) -> Answer:
+    found = plain_value(answer)
+    assert isinstance(found, dict)
+    return found
+
+
+@contextlib.contextmanager
+def _errors_of_one_line() -> Iterator[None]:
+    try:
+        yield
+    except StokerError as error:
+        raise ToolError(plain_line(str(error), 1000)) from error
+
+
+async def _wait(view: QueueView, jobs: str, seconds: float) -> Answer:
+    """Ask until jobs have ended or the time is over. It ends with its client, unlike a waiting thread."""
+    if not 0 <= seconds <= _MAX_WAIT_S:
+        raise UsageError(f"seconds {seconds:g}: wait for 0 to {_MAX_WAIT_S} s, and call wait again")
+    deadline_s = anyio.current_time() + seconds
+    while True:
+        answer = await anyio.to_thread.run_sync(view.progress, jobs)
+        left_s = deadline_s - anyio.current_time()
+        if answer["ended"] or left_s <= 0:
+            return answer
+        await anyio.sleep(min(_POLL_S, left_s))
 
 
 def _add_job_tools(server: MCPServer, view: QueueView) -> None:
@@ -97,10 +125,10 @@ def _add_job_tools(server: MCPServer, view: QueueView) -> None:
         return view.log_tail(job, lines)
 
     @reads
-    @_answering
-    def wait(jobs: str, seconds: float = 60) -> dict[str, Any]:
+    async def wait(jobs: str, seconds: float = 45) -> dict[str, Any]:
         """Wait until jobs have ended, at most 600 seconds. Jobs are ids such as '12' or '12,15-19'."""
-        return view.wait(jobs, seconds)
+        with _errors_of_one_line():
+            return _clean(await _wait(view, jobs, seconds))
 
     @reads
     @_answering
