@@ -8,6 +8,7 @@ from benchmarks.cases import (
     add,
     bulk_add,
     cluster,
+    cluster_add,
     cluster_planner,
     door_lines,
     door_tasks,
@@ -82,11 +83,13 @@ CASES: dict[str, Callable[[Arena], Result]] = {
     "warm": warm.run,
     "web": web.run,
     "cluster": cluster.run,
+    "cluster_add": cluster_add.run,
 }
 
 LONG = frozenset(
     {
         "cluster",
+        "cluster_add",
         "metric_files",
         "million",
         "sharing_sim",

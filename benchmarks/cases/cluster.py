@@ -94,11 +94,16 @@ def run(arena: Arena) -> Result:
     )
 
 
+def add_tests_to_path() -> None:
+    """Let the hosts of the tests be imported."""
+    if _TESTS not in sys.path:
+        sys.path.append(_TESTS)
+
+
 @contextlib.contextmanager
 def open_hosts(library: str) -> Iterator[Hosts]:
     """Lend hosts that can reach each other and nothing else."""
-    if _TESTS not in sys.path:
-        sys.path.append(_TESTS)
+    add_tests_to_path()
     from cluster.netns_hosts import Hosts, why_not
 
     reason = why_not()

@@ -88,15 +88,29 @@ def test_a_box_with_python_alone_is_added_over_ssh_and_runs_a_job(lab: Lab) -> N
     assert again.stderr == "stoker: root@h1 is a node of this cluster already: h1\n"
 
 
-def test_a_join_that_fails_leaves_nothing_on_the_box(lab: Lab) -> None:
+def test_a_box_whose_ports_a_firewall_blocks_is_left_as_it_was_and_a_line_names_the_ports(
+    lab: Lab,
+) -> None:
     # What another try has left, interrupted after its copy.
     left, home = lab.hosts.home(1) / "software", lab.hosts.home(BARE)
     lab.at_bare(f"mkdir -m 700 {home} && cp -al {left} {home}")
-    ended = lab.add("root@h2", "--gpus", "9")
+    address = lab.hosts.address(BARE)
+    rule = f"to {address} ipproto tcp dport 7868-7883 prohibit"
+    assert lab.hosts.run(0, ["ip", "rule", "add", *rule.split()]).returncode == 0
+    try:
+        ended = lab.add("root@h2")
+    finally:
+        lab.hosts.run(0, ["ip", "rule", "del", *rule.split()])
     assert f"root@h2: Stoker {stoker.__version__} and Ray" in ended.stdout
     assert "is there already" in ended.stdout
-    assert "9" in ended.stderr
     lab.check_untouched(ended)
+    assert f"the head cannot reach this box at {address}:7868" in ended.stderr
+    assert "ports 7868-7883" in ended.stderr
+
+
+def test_a_name_that_another_box_has_is_refused_with_one_line(lab: Lab) -> None:
+    said = lab.refusal("root@h2", "--name", "h1")
+    assert said == "stoker: --name h1: another box of the cluster has that name\n"
 
 
 def test_an_upgrade_gives_a_node_the_version_of_the_head_and_its_jobs_run_on(
@@ -213,16 +227,23 @@ def test_a_box_without_space_is_refused_with_one_line(lab: Lab) -> None:
     assert "stoker: no space on root@h2: " in said
 
 
-def test_a_node_of_another_cluster_is_refused_with_one_line(lab: Lab) -> None:
+def test_a_node_of_another_cluster_is_refused_with_one_line_also_through_a_jump_host(
+    lab: Lab,
+) -> None:
+    (lab.ssh.client / "config").write_text(
+        "Host far\n HostName h2\n User root\n ProxyJump root@h1\n"
+    )
     folder = lab.hosts.home(BARE) / "cluster"
     folder.mkdir(mode=0o700, parents=True)
     settings = {"role": "node", "address": "10.9.9.9", "port": 7866, "own_address": "10.9.9.8"}
     (folder / "settings.json").write_text(json.dumps(settings))
     (folder / "node.json").write_text('{"id": "00", "name": "other"}')
     os.chmod(folder.parent, 0o700)
-    ended = lab.add("root@h2")
+    ended = lab.add("far")
     assert ended.returncode == 1
-    assert "belongs to the cluster at 10.9.9.9:7866, as other" in ended.stderr
+    assert ended.stderr.startswith(
+        "stoker: far belongs to the cluster at 10.9.9.9:7866, as other: "
+    )
     lab.at_bare(f"rm -r {folder.parent}")
 
 

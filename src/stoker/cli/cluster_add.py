@@ -32,6 +32,8 @@ def add(home: str, args: Args) -> int:
     ray_survey.require_ray()
     head = require_head(home)
     options = _options_of_join(args)
+    if args.name is not None:
+        _check_name(home, args.name)
     bundle = collect()
     with contextlib.ExitStack() as stack:
         # One after the other: each may ask for a password.
@@ -53,6 +55,14 @@ def require_head(home: str) -> settings.ClusterSettings:
     if not known.is_head:
         raise ConflictError(f"boxes are added on the first box, {known.address}")
     return known
+
+
+def _check_name(home: str, name: str) -> None:
+    """Raise ConflictError if a node has this name: before anything is copied."""
+    settings.check_node_name(name)
+    with Client(home, start=True) as client:
+        if any(node.name == name for node in client.nodes()):
+            raise ConflictError(f"--name {name}: another box of the cluster has that name")
 
 
 def _open(

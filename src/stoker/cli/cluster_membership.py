@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from stoker.cli.arguments import Args
+from stoker.cli.messages import note
 from stoker.cluster import ray_supervisor_control, settings
 from stoker.errors import ConflictError
 from stoker.home import find_home
@@ -33,6 +34,8 @@ def save_name(home: str, args: Args, taken: tuple[str, ...] | list[str]) -> None
             raise ConflictError(f"--name {wanted}: another box of the cluster has that name")
     else:
         wanted = settings.free_name(node.name, taken)
+        if wanted != node.name:
+            note(f"another box of the cluster has the name {node.name}: this one is {wanted}")
     settings.save_node(home, settings.ClusterNode(id=node.id, name=wanted))
 
 

@@ -56,6 +56,7 @@ def test_a_copy_of_a_members_home_gets_a_new_id_and_name(
     assert capsys.readouterr().err == (
         "stoker: gpu2, at 10.0.0.2, has the id of this box, as a copy of its home would:"
         " this box has a new one now\n"
+        "stoker: another box of the cluster has the name gpu2: this one is gpu2-2\n"
     )
 
 
