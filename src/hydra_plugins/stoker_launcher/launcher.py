@@ -54,6 +54,7 @@ class StokerLauncherConf:
     idle: str | None = None
     preemptible: bool = False
     preempt: bool = False
+    checkpoint: str | None = None  # hf, lightning
     signal: str | None = None
     grace: str | None = None
 

@@ -34,7 +34,8 @@ def read_options(
             options[field] = value if read is None else read(value)
         except ValueError as error:
             raise UsageError(f"{spell(name.replace('_', '-'))}: {error}") from None
-    return options
+    preset = options.pop("checkpoint", None)
+    return options if preset is None else {**preset, **options}
 
 
 def read_modules(text: str) -> list[str]:
@@ -104,6 +105,17 @@ def read_signal(text: str) -> int:
     return found.value
 
 
+def _checkpoint(text: str) -> dict[str, Any]:
+    """Return how a framework wants to be told to save and end; other options win over it."""
+    from signal import SIGTERM, SIGUSR2
+
+    presets = {"hf": (SIGTERM, 300.0), "lightning": (SIGTERM, 300.0), "submitit": (SIGUSR2, 90.0)}
+    if text not in presets:
+        raise ValueError(f"{text!r} is not known: write {', '.join(presets)}")
+    signum, grace_s = presets[text]
+    return {"stop_signal": signum.value, "grace_s": grace_s, "signal_main": True}
+
+
 def _share(text: str) -> str:
     from stoker.core.sharing.rules import parse_share
 
@@ -168,6 +180,7 @@ READERS: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "after": ("after", _ids),
     "after_any": ("after_any", _ids),
     "begin": ("begin_at", _moment),
+    "checkpoint": ("checkpoint", _checkpoint),
     "signal": ("stop_signal", read_signal),
     "grace": ("grace_s", _grace),
     "backoff": ("backoff_s", _backoff),

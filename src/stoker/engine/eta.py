@@ -67,7 +67,7 @@ class Eta:
         took_s = time.time() - started / 1e6 - running.paused_s
         if took_s < _LEAST_S:
             return
-        kind = _kind(facts)
+        kind = kind_of_facts(facts)
         known = self._known.pop(kind, LearnedDuration(0, 0.0))
         count = min(known.jobs + 1, _MEMORY)
         mean_s = known.mean_s + (took_s - known.mean_s) / count
@@ -75,7 +75,7 @@ class Eta:
 
     def expected_s(self, facts: Facts) -> float | None:
         """The whole duration of a job; None if nothing is known of its kind."""
-        known = self._known.get(_kind(facts))
+        known = self._known.get(kind_of_facts(facts))
         return None if known is None else known.mean_s
 
     def left_s(self, running: RunningAttempt) -> float | None:
@@ -201,7 +201,8 @@ class Eta:
             forget_duration(self._database, oldest)
 
 
-def _kind(facts: Facts) -> str:
+def kind_of_facts(facts: Facts) -> str:
+    """Return the kind of a job."""
     return _kind_of(facts.request.project, facts.name, facts.command[:_HEAD_BYTES], facts.form)
 
 

@@ -25,7 +25,10 @@ class Publisher:
     def __init__(self, events: Broadcast, meter: Meter) -> None:
         self._events = events
         self._meter = meter
-        self.followers: list[Callable[[RunningAttempt, Outcome], None]] = []
+        self.followers: list[
+            Callable[[RunningAttempt, Outcome], None]
+        ] = []  # of jobs that are over
+        self.attempt_followers: list[Callable[[RunningAttempt, Outcome], None]] = []
         self.notices: deque[str] = deque(maxlen=_NOTICES)
 
     def on_launch(self, running: RunningAttempt) -> None:
@@ -43,6 +46,8 @@ class Publisher:
         """Publish how an attempt ended, and that its job waits again if it is retried."""
         self._meter.on_end(running, outcome, retried=retried)
         self._publish(running, outcome.state, outcome.reason)
+        for follower in self.attempt_followers:
+            follower(running, outcome)
         if retried:
             self._publish(running, State.WAITING)
             return

@@ -34,6 +34,8 @@ class Termination:
         self._deadlines = deadlines
         self._pending: list[Callable[[], None]] = []
         self.most_job_s: Callable[[], float | None] = lambda: None  # by the rules of the box
+        # The grace of attempts that are preempted; None: that of their options.
+        self.preempt_grace_of: Callable[[RunningAttempt], float] | None = None
 
     def limit_of(self, running: RunningAttempt) -> float | None:
         """Return the time limit of an attempt in seconds: its own, or that of the box; None for any time."""
@@ -189,7 +191,9 @@ class Termination:
     def _end(
         self, running: RunningAttempt, ending: Ending, reason: str, grace_s: float | None = None
     ) -> None:
-        if grace_s is None:
+        if grace_s is None and ending.is_preemption and self.preempt_grace_of is not None:
+            grace_s = self.preempt_grace_of(running)
+        elif grace_s is None:
             grace_s = running.entry.request.options.grace_s
         running.end_request = EndRequest(ending, reason, grace_s)
         if running.pid is None:

@@ -15,7 +15,7 @@ from stoker.task.options import GpuOptions
 
 _QUEUE_ONLY = (
     *("project", "priority", "node", "gpu_model", "on_nan", "stall", "idle", "backoff"),
-    *("preemptible", "preempt", "signal", "grace", "cpus", "mem"),
+    *("preemptible", "preempt", "checkpoint", "signal", "grace", "cpus", "mem"),
 )
 _FOREGROUND_ONLY = ("devices", "max_workers")
 

@@ -42,6 +42,7 @@ from stoker.engine.sharing import Sharing
 from stoker.engine.sharing_forecast import Forecast
 from stoker.engine.slot_state import DRAINED, REMOVED
 from stoker.engine.slots import SlotTable
+from stoker.engine.stop_graces import StopGraces
 from stoker.engine.suspend_helper import SuspendHelper
 from stoker.engine.suspensions import Helper, SuspensionParts, Suspensions
 from stoker.engine.termination import Termination
@@ -277,6 +278,9 @@ def _follow_ends(context: QueueContext) -> None:
     suspensions = context.engine.suspensions
     assert suspensions is not None
     suspensions.poke = context.driver.poke
+    graces = StopGraces(context.database, context.engine.clock)
+    context.engine.termination.preempt_grace_of = graces.grace_of
+    context.publisher.attempt_followers.append(graces.on_end)
     context.publisher.followers += [
         suspensions.on_end,
         context.failure_limit.on_end,

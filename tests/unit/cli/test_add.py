@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import base64
 import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -267,6 +268,25 @@ def test_every_parsed_option_is_sent(sent: list[Message], monkeypatch: pytest.Mo
     assert {name: sent[0][name] for name in options} == options
 
 
+@pytest.mark.parametrize(
+    ("words", "stop_signal", "grace_s"),
+    [
+        ("hf", signal.SIGTERM, 300.0),
+        ("lightning", signal.SIGTERM, 300.0),
+        ("submitit", signal.SIGUSR2, 90.0),
+        ("hf --grace 20m", signal.SIGTERM, 1200.0),
+        ("lightning --signal USR2", signal.SIGUSR2, 300.0),
+    ],
+)
+def test_a_framework_sets_signal_and_grace_unless_they_are_given(
+    sent: list[Message], words: str, stop_signal: int, grace_s: float
+) -> None:
+    assert main(["add", "--checkpoint", *words.split(), "true"]) == 0
+
+    assert (sent[0]["stop_signal"], sent[0]["grace_s"]) == (stop_signal, grace_s)
+    assert sent[0]["signal_main"] is True
+
+
 def test_placement_and_sharing_options_are_sent(sent: list[Message]) -> None:
     words = (
         "add --share always:2 --gpu-mem 1G --cpus 8 --mem 1.5G --node gpu1,gpu2 --on a100"
@@ -310,6 +330,7 @@ def test_placement_and_sharing_options_are_sent(sent: list[Message]) -> None:
         ("--requeue", "give -t as well"),
         ("--signal STOP", "does not end it"),
         ("--grace soon", "is not a duration"),
+        ("--checkpoint keras", "invalid choice: 'keras'"),
         ("--on-nan kill", "invalid choice: 'kill'"),
         ("--stall 20", "--stall: '20' has no unit: write 20s, 20m or 20h, or never"),
         ("--idle soon", "--idle: 'soon' is not a duration"),

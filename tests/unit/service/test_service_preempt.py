@@ -47,6 +47,31 @@ class TestByRequest:
         assert harness.executor.signals[-1] == ("1.1", KILL)
         assert harness.executor.running == ["1.2"]
 
+    def test_the_grace_follows_from_how_long_jobs_of_its_kind_took_to_end(
+        self, harness: Harness
+    ) -> None:
+        harness.add("python train.py --lr 1", "python train.py --lr 2")
+        for key in ("1.1", "2.1", "1.2"):
+            harness.executor.ignore_signals(key)
+        harness.preempt("1")
+        harness.wait(25)
+        harness.end("1.1", FAILED)
+        harness.preempt("2")
+        assert harness.executor.graces == {"1.1": 60.0, "2.1": 75.0}
+
+        harness.wait(75)
+        assert harness.executor.signals[-1] == ("2.1", KILL)
+        harness.restart()
+        harness.settle()
+        harness.preempt("1")
+        assert harness.executor.graces["1.2"] == 150.0
+
+    def test_a_kill_has_the_usual_grace_whatever_was_learned(self, harness: Harness) -> None:
+        harness.add("a")
+        harness.executor.ignore_signals("1.1")
+        harness.kill("1")
+        assert harness.executor.graces == {"1.1": 10.0}
+
     def test_it_uses_up_no_retry(self, harness: Harness) -> None:
         harness.add("a", retries=1)
         for _ in range(3):

@@ -95,7 +95,13 @@ ARGUMENTS = (
     arg(
         "--mps", action="store_true", help="share its GPU through NVIDIA's MPS; one fault ends all"
     ),
-    arg("--signal", metavar="SIG", help="how it is asked to end: USR1 (default: TERM)"),
+    arg(
+        "--checkpoint",
+        choices=("hf", "lightning", "submitit"),
+        metavar="HOW",
+        help="the signal and grace with which hf, lightning or submitit saves a checkpoint and ends",
+    ),
+    arg("--signal", metavar="SIG", help="how it is asked to end: USR2 (default: TERM)"),
     arg("--grace", metavar="TIME", help="from that signal to KILL (default: 10s)"),
     arg("-C", "--chdir", metavar="DIR", help="the folder it runs in (default: this one)"),
     arg(

@@ -214,13 +214,14 @@ def _sync(job: JobDetail) -> str | None:
 def _ending(job: JobDetail) -> str | None:
     """Describe how the job is ended, unless that is the default."""
     options = job.options
-    if (options.stop_signal, options.grace_s) == (15, 10.0):
+    if (options.stop_signal, options.grace_s, options.signal_main) == (15, 10.0, False):
         return None
     try:
         name = signal.Signals(options.stop_signal).name
     except ValueError:
         name = f"signal {options.stop_signal}"
-    return f"{name}, SIGKILL {format_duration(options.grace_s)} later"
+    to = " to its main process" if options.signal_main else ""
+    return f"{name}{to}, SIGKILL {format_duration(options.grace_s)} later"
 
 
 def _mark(job: JobDetail) -> Cell | None:
