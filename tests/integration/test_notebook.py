@@ -21,6 +21,7 @@ from patience import PATIENCE_S
 if TYPE_CHECKING:
     from integration.daemon_fixture import Queue
 
+pytestmark = pytest.mark.timeout(300)  # a kernel starts slowly on a busy machine
 EXAMPLE = Path(__file__).parents[2] / "examples" / "notebook" / "cells.ipynb"
 Output = dict[str, Any]
 

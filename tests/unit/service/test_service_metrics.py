@@ -5,8 +5,10 @@ from __future__ import annotations
 from prometheus_client.parser import text_string_to_metric_families as parse
 
 from stoker.core.lifecycle import State
+from stoker.core.node import NodeFacts
 from stoker.core.slot import Slot
 from stoker.service.metrics import MAX_PROJECTS, OTHER_PROJECTS, bound_projects, metrics
+from unit.engine.cluster_harness import Cluster
 from unit.engine.engine_harness import FAILED, Harness, MakeHarness
 
 Series = dict[tuple[str, ...], float]
@@ -70,6 +72,17 @@ def test_gpus_hosts_and_the_daemon_are_described(make_harness: MakeHarness) -> N
     assert found["process_resident_memory_bytes",] > 1e6
     assert found["process_open_fds",] > 1
     assert found["stoker_database_bytes", "database"] > 0
+
+
+def test_nodes_of_a_cluster_have_series_of_their_own(make_harness: MakeHarness) -> None:
+    slots = tuple(Slot(n - 1, ("0",), (f"h{n}/GPU-0",), f"h{n}") for n in (1, 2))
+    nodes = tuple(NodeFacts(f"h{n}") for n in range(3))
+    harness = make_harness(gpus=slots, nodes=nodes)
+    cluster = Cluster(harness)
+    cluster.report(cluster.away())
+    found = read(harness)
+    assert (found["stoker_node_up", "h1"], found["stoker_node_up", "h2"]) == (0, 1)
+    assert found["stoker_gpu_usable", "h2/0"] == 1
 
 
 def test_projects_beyond_the_limit_share_one_series_whatever_they_are_called() -> None:
