@@ -78,11 +78,11 @@ def test_order_focus_and_an_open_select_outlive_three_refreshes(site: Site, path
 
 def test_a_held_drag_outlives_three_refreshes(site: Site, path: str) -> None:
     page = open_live(site, path)
-    board = page.locator(".parallel canvas")
+    board = page.locator(".parallel canvas.brushed")
     board.scroll_into_view_if_needed()
     box = board.bounding_box()
     assert box is not None
-    page.evaluate("window.board = document.querySelector('.parallel canvas')")
+    page.evaluate("window.board = document.querySelector('.parallel canvas.brushed')")
     x = box["x"] + box["width"] / 6  # the first of three axes
     page.mouse.move(x, box["y"] + 13)
     page.mouse.down()

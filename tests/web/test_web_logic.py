@@ -144,3 +144,34 @@ def test_parameter_names_of_javascript_objects_are_only_names(modules: Modules) 
     run = _run(1)
     assert call(modules, "outcomes", "valueOf", run, "constructor") is None
     assert call(modules, "outcomes", "valueOf", run, "__proto__") is None
+
+
+def test_smoothing_starts_without_bias_and_keeps_gaps(modules: Modules) -> None:
+    assert call(modules, "curves", "smooth", [1, 3, None, 3], 0.5)[:2] == [1, 7 / 3]
+    assert call(modules, "curves", "smooth", [1, 3], 0) == [1, 3]
+
+
+def test_means_count_the_runs_that_have_come_so_far(modules: Modules) -> None:
+    bands = modules.run(
+        """async (curves) => {
+          const {bandsOf} = await import('/logic/curves.js');
+          const [band] = bandsOf(curves, () => 'all');
+          return [band.count, band.ys[0], band.low[0], band.ys.at(-1), band.high.at(-1)];
+        }""",
+        [
+            {"job": 1, "xs": [0, 10], "ys": [0, 10]},
+            {"job": 2, "xs": [0, 10, 20], "ys": [2, 12, 22]},
+        ],
+    )
+    assert bands == [2, 1, pytest.approx(1 - 2**0.5), 22, 22]
+
+
+def test_the_best_so_far_follows_the_order_in_which_runs_ended(modules: Modules) -> None:
+    runs = [
+        {"job": 1, "ended_at": 30, "value": 5},
+        {"job": 2, "ended_at": 10, "value": 7},
+        {"job": 3, "ended_at": 20, "value": 9},
+        {"job": 4, "ended_at": 25, "value": None},
+    ]
+    found = call(modules, "curves", "bestSoFar", runs, "minimize")
+    assert (found["jobs"], found["best"]) == ([2, 3, 1], [7, 7, 5])

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import pytest
+from playwright.sync_api import expect
 
 from web.axe import find_barriers
 
@@ -89,7 +90,7 @@ def test_runs_are_shown_with_params_metrics_the_best_and_the_failed(site: Site, 
     page.get_by_label("Goal").select_option("minimize")
     page.locator(".best .figure", has_text="0.001").wait_for()
     assert page.locator("main script, main b > b").count() == 0
-    for canvas in page.locator("canvas").all():
+    for canvas in page.locator("canvas:not([aria-hidden])").all():
         assert canvas.get_attribute("aria-label")
 
 
@@ -114,7 +115,7 @@ def test_a_brush_filters_runs_by_mouse_and_by_keyboard(site: Site, sweep: str) -
     assert len(jobs_shown(page)) == 4
     page.keyboard.press("Escape")
     page.locator(".runs tbody tr").nth(5).wait_for()
-    slot_table = page.locator(".parallel canvas")
+    slot_table = page.locator(".parallel canvas.brushed")
     slot_table.scroll_into_view_if_needed()
     box = slot_table.bounding_box()
     assert box is not None
@@ -165,6 +166,50 @@ def test_a_change_between_two_updates_is_shown_by_the_next(own_site: Site) -> No
         page.wait_for_timeout(10)
     page.clock.run_for(3000)
     page.locator(".progress", has_text="6 done").wait_for()
+
+
+def test_a_run_stands_out_in_curves_and_table_and_a_drag_zooms(site: Site, sweep: str) -> None:
+    page = open_sweep(site, sweep)
+    page.get_by_label("Compare by").select_option("<b>loss")
+    chart = page.get_by_role("img", name="<b>loss of 6 runs over steps")
+    chart.scroll_into_view_if_needed()
+    box = chart.bounding_box()
+    assert box is not None
+    y = box["y"] + box["height"] / 2
+    page.mouse.move(box["x"] + box["width"] / 2, y)
+    tip = page.locator(".curves .chart-tip")
+    expect(tip).to_contain_text("job ")
+    job = tip.inner_text().split()[1]
+    expect(page.locator(".runs tr.near td").first).to_have_text(job)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] * 0.9, y, steps=3)
+    page.mouse.up()
+    page.get_by_role("button", name="Show all", exact=True).click()
+    expect(page.get_by_role("button", name="Show all", exact=True)).to_be_hidden()
+    page.locator(".runs tbody tr").nth(2).hover()
+    expect(page.locator(".runs tr.near")).to_have_count(1)
+
+
+def test_curves_are_shown_as_means_as_the_best_so_far_and_for_all_metrics(
+    site: Site, sweep: str
+) -> None:
+    page = open_sweep(site, sweep)
+    page.get_by_role("button", name="All metrics").click()
+    expect(page.locator(".multiples h3")).to_have_text(["acc", "<b>loss"])
+    page.get_by_role("button", name="All metrics").click()
+    show = page.locator("#curve-show")
+    show.select_option("band")
+    page.get_by_label("Group by").select_option("lr")
+    expect(page.locator(".curves .legend li")).to_have_text(
+        ["lr=0.001 (2)", "lr=0.01 (2)", "lr=0.1 (2)"]
+    )
+    page.get_by_label("Smooth").fill("0.5")
+    show.select_option("best")
+    expect(page.get_by_role("img", name="Best acc so far over 4 runs: 0.01")).to_be_visible()
+    page.wait_for_url("**show=best**")
+    page.reload()
+    expect(show).to_have_value("best")
+    assert find_barriers(page) == []
 
 
 def test_all_runs_are_exported_as_csv(site: Site, sweep: str) -> None:

@@ -99,7 +99,7 @@ function makeScales(shown, options, pen, edge) {
  * @param {(value: number) => string} format
  * @param {(x: number) => string} formatX
  */
-function drawAxes(pen, {x, y}, edge, format, formatX) {
+export function drawAxes(pen, {x, y}, edge, format, formatX) {
   const {context} = pen;
   context.strokeStyle = pen.colour('--line');
   context.lineWidth = 1;

@@ -25,10 +25,11 @@ const SNAP = 0.03;
  * @param {(run: Outcome) => number | null} options.rank how good a run is, from 0 to 1: its colour
  * @param {() => Outcome | null} options.best
  * @param {BrushSignal} options.brushes
+ * @param {import('/lib/signal.js').Signal<number | null>} options.near the job that stands out
  * @param {(name: string) => void} options.toggleLog
  * @returns {HTMLElement}
  */
-export function parallel({runs, axes, rank, best, brushes, toggleLog}) {
+export function parallel({runs, axes, rank, best, brushes, near, toggleLog}) {
   /** @type {{name: string, from: number} | null} */
   let dragged = null;
 
@@ -53,6 +54,13 @@ export function parallel({runs, axes, rank, best, brushes, toggleLog}) {
     const first = best();
     if (first && isInside.has(first)) stroke(pen, [first], shown, places, pen.colour('--ink'), 3, 1);
     for (const [index, axis] of shown.entries()) drawAxis(pen, axis, places[index] ?? 0, brushes.value[axis.name]);
+  }
+
+  /** The run that stands out, on a canvas of its own. @param {Pen} pen */
+  function drawNear(pen) {
+    const shown = [...axes().values()];
+    const run = near.value === null ? null : runs().find((each) => each.job === near.value);
+    if (run) stroke(pen, [run], shown, shown.map((_axis, index) => ((index + 0.5) / shown.length) * pen.width), pen.colour('--accent'), 4, 0.9);
   }
 
   /** @param {PointerEvent} event */
@@ -124,7 +132,7 @@ export function parallel({runs, axes, rank, best, brushes, toggleLog}) {
       'div',
       {class: 'parallel-inner', style: () => ({minWidth: `${axes().size * AXIS_PX}px`})},
       each(h('div', {class: 'parallel-heads'}), () => [...axes().values()], (axis) => axis.name, (axis) => h('div', null, head(axis, brushes, steer, toggleLog))),
-      board,
+      h('div', {class: 'chart-box'}, board, canvas({draw: drawNear, height: HEIGHT, label: () => '', props: {class: 'chart overlay idle', role: 'presentation', 'aria-hidden': 'true'}})),
     ),
   );
 }

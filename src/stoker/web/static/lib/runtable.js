@@ -17,9 +17,10 @@ const FIRST_ROWS = 100;
  * @param {() => readonly string[]} options.params
  * @param {() => readonly string[]} options.metrics
  * @param {() => Outcome | null} options.best
+ * @param {import('/lib/signal.js').Signal<number | null>} options.near the job that the pointer is at
  * @returns {HTMLElement}
  */
-export function runTable({runs, params, metrics, best}) {
+export function runTable({runs, params, metrics, best, near}) {
   const sorted = signal({name: 'job', falls: false});
   const limit = signal(FIRST_ROWS);
   // Columns and rows stay the same elements while their runs get new values.
@@ -40,7 +41,9 @@ export function runTable({runs, params, metrics, best}) {
 
   /** @param {readonly Column[]} shown @param {import('/lib/signal.js').Signal<Outcome>} run */
   function row(shown, run) {
-    return h('tr', {class: () => (run.value.job === best()?.job ? 'best' : null)}, shown.map((each) => h('td', {class: each.isNumber ? 'num' : null}, content(each, run))));
+    const {job} = run.peek();
+    const kind = () => [job === best()?.job && 'best', job === near.value && 'near'].filter(Boolean).join(' ');
+    return h('tr', {class: kind, onpointerenter: () => (near.value = job), onpointerleave: () => (near.value = null)}, shown.map((each) => h('td', {class: each.isNumber ? 'num' : null}, content(each, run))));
   }
 
   const isMore = computed(() => runs().length > limit.value);

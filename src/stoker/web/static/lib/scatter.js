@@ -28,10 +28,10 @@ const SMALLEST_PX = 6;
  * @param {(run: Outcome) => number | null} options.rank how good a run is, from 0 to 1: its colour
  * @param {() => Outcome | null} options.best
  * @param {import('/lib/signal.js').Signal<import('/logic/outcomes.js').Brushes>} options.brushes
+ * @param {import('/lib/signal.js').Signal<number | null>} options.near the job that stands out
  * @returns {HTMLElement}
  */
-export function scatter({runs, axes, x, y, rank, best, brushes}) {
-  const near = signal(/** @type {Outcome | null} */ (null));
+export function scatter({runs, axes, x, y, rank, best, brushes, near}) {
   const drawn = signal(/** @type {[number, number, number, number] | null} */ (null));
   let width = 1;
 
@@ -61,7 +61,7 @@ export function scatter({runs, axes, x, y, rank, best, brushes}) {
       const isInside = isBrushed(run, brushes.value, axes());
       const judged = rank(run);
       const own = judged === null ? pen.colour('--soft') : (ramp[stepOf(judged)] ?? '');
-      dot(pen, place, isInside ? own : pen.colour('--line'), run === near.value ? 6 : 4);
+      dot(pen, place, isInside ? own : pen.colour('--line'), run.job === near.value ? 7 : 4);
     }
     const first = best();
     const place = first && placeOf(first);
@@ -104,7 +104,7 @@ export function scatter({runs, axes, x, y, rank, best, brushes}) {
       onpointermove: (/** @type {PointerEvent} */ event) => {
         const box = drawn.peek();
         if (box) drawn.value = [box[0], box[1], event.offsetX, event.offsetY];
-        else near.value = nearest(event);
+        else near.value = nearest(event)?.job ?? null;
       },
       onpointerup: (/** @type {PointerEvent} */ event) => {
         const box = drawn.peek();
@@ -122,7 +122,7 @@ export function scatter({runs, axes, x, y, rank, best, brushes}) {
       onpointerleave: () => (near.value = null),
     },
   });
-  return h('figure', {class: 'chart-box'}, element, h('figcaption', {class: 'chart-tip', hidden: () => near.value === null}, () => describe(near.value, x(), y())));
+  return h('figure', {class: 'chart-box'}, element, h('figcaption', {class: 'chart-tip', hidden: () => near.value === null}, () => describe(runs().find((run) => run.job === near.value) ?? null, x(), y())));
 }
 
 /**

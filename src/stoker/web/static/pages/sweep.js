@@ -3,7 +3,6 @@
 import {h} from '/lib/dom.js';
 import {save} from '/lib/connection.js';
 import {saveAs} from '/lib/logview.js';
-import {lineChart} from '/lib/chart.js';
 import {parallel} from '/lib/parallel.js';
 import {progress} from '/lib/progress.js';
 import {link} from '/lib/router.js';
@@ -14,9 +13,9 @@ import {attempt} from '/lib/toast.js';
 import {plural} from '/logic/format.js';
 import {countStates} from '/logic/outcomes.js';
 import {bestCard, chooser, failureCard, fixedCard, picker} from '/pages/sweep/cards.js';
+import {curvesCard} from '/pages/sweep/curves.js';
 import {sweepState} from '/pages/sweep/state.js';
 
-/** @typedef {import('/logic/outcomes.js').Outcome} Outcome */
 /** @typedef {import('/pages/sweep/state.js').SweepState} SweepState */
 
 /** @param {import('/pages/index.js').Context} context */
@@ -51,7 +50,7 @@ function title({name, cwd}) {
  * @param {SweepState} state
  */
 function body(state) {
-  const {results, runs, params, metrics, metric, best, inside, axes} = state;
+  const {results, runs, params, metrics, metric, best, inside, axes, near} = state;
   const hasAxes = computed(() => axes.value.size > 1);
   const hasMetric = computed(() => metric.value !== '');
   const left = computed(() => results.value?.left_out ?? 0);
@@ -60,15 +59,15 @@ function body(state) {
     () => left.value > 0 && h('p', {class: 'soft'}, `The newest ${runs.value.length} runs are shown; ${plural(left.value, 'older run')} left out. Export CSV has all.`),
     chooser(state),
     h('div', {class: 'two'}, bestCard(state), failureCard(state)),
-    () => hasAxes.value && coordinates(state),
     () => hasMetric.value && charts(state),
-    h('article', {class: 'card'}, runTable({runs: () => inside.value, params: () => params.value, metrics: () => metrics.value, best: () => best.value})),
+    () => hasAxes.value && coordinates(state),
+    h('article', {class: 'card'}, runTable({runs: () => inside.value, params: () => params.value, metrics: () => metrics.value, best: () => best.value, near})),
     fixedCard(state),
   ];
 }
 
 /** @param {SweepState} state */
-function coordinates({runs, inside, axes, metric, best, brushes, logs, rank}) {
+function coordinates({runs, inside, axes, metric, best, brushes, logs, rank, near}) {
   return h(
     'article',
     {class: 'card'},
@@ -80,24 +79,22 @@ function coordinates({runs, inside, axes, metric, best, brushes, logs, rank}) {
       h('span', {class: 'spacer'}),
       h('button', {disabled: () => Object.keys(brushes.value).length === 0, onclick: () => (brushes.value = {})}, 'Show all runs'),
     ),
-    parallel({runs: () => runs.value, axes: () => axes.value, rank, best: () => best.value, brushes, toggleLog: (each) => (logs.value = {...logs.peek(), [each]: !axes.peek().get(each)?.isLog})}),
+    parallel({runs: () => runs.value, axes: () => axes.value, rank, best: () => best.value, brushes, near, toggleLog: (each) => (logs.value = {...logs.peek(), [each]: !axes.peek().get(each)?.isLog})}),
   );
 }
 
 /** @param {SweepState} state */
-function charts({runs, axes, across, metric, rank, best, brushes, curves, inside, wantedAcross}) {
-  const isLog = () => axes.value.get(metric.value)?.isLog ?? false;
-  return h(
-    'div',
-    {class: 'two'},
+function charts(state) {
+  const {runs, axes, across, metric, rank, best, brushes, near, wantedAcross} = state;
+  return [
+    curvesCard(state),
     h(
       'article',
       {class: 'card'},
       h('div', {class: 'row'}, h('h2', null, () => metric.value, ' over '), picker({'aria-label': 'Across'}, () => [...axes.value.keys()], () => across.value, (chosen) => (wantedAcross.value = chosen))),
-      scatter({runs: () => runs.value, axes: () => axes.value, x: () => across.value, y: () => metric.value, rank, best: () => best.value, brushes}),
+      scatter({runs: () => runs.value, axes: () => axes.value, x: () => across.value, y: () => metric.value, rank, best: () => best.value, brushes, near}),
     ),
-    h('article', {class: 'card'}, h('h2', null, () => metric.value, ' over steps'), lineChart({label: 'Metric over steps', height: 280, log: isLog, series: () => toSeries(curves.value, inside.value, best.value)})),
-  );
+  ];
 }
 
 /**
@@ -108,20 +105,4 @@ function charts({runs, axes, across, metric, rank, best, brushes, curves, inside
 function describeShown(inside, all, metric) {
   const shown = inside === all ? plural(all, 'run') : `${inside} of ${plural(all, 'run')}`;
   return metric ? `${shown}, coloured by ${metric}, orange is best; drag on an axis to keep a range` : shown;
-}
-
-/**
- * @param {readonly any[]} curves
- * @param {readonly Outcome[]} inside
- * @param {Outcome | null} best
- * @returns {import('/lib/chart.js').Series[]}
- */
-function toSeries(curves, inside, best) {
-  const wanted = new Set(inside.map((run) => run.job));
-  const shown = curves.filter((curve) => wanted.has(curve.job));
-  shown.sort((one, other) => Number(one.job === best?.job) - Number(other.job === best?.job));
-  return shown.map((curve) => {
-    const isBest = curve.job === best?.job;
-    return {label: `job ${curve.job}`, colour: isBest ? '--high' : '--low', xs: curve.xs, ys: curve.ys, faint: !isBest};
-  });
 }

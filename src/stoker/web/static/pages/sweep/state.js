@@ -15,6 +15,7 @@ import {bestRun, isBrushed, likelyGoal, rankOf, readBrush, valueOf, writeBrush} 
 
 const SHORTEST_PAUSE_MS = 2000;
 const MOST_AXES = 12;
+const MOST_CURVES = 12; // metrics that are drawn at once
 const LIVE = ['running', 'starting'];
 
 /** @param {import('/pages/index.js').Context} context */
@@ -24,7 +25,8 @@ export function sweepState({parts, query}) {
   const results = signal(/** @type {any} */ (null));
   const problem = signal('');
   const curves = signal(/** @type {any[]} */ ([]));
-  const {brushes, logs, wantedMetric, wantedGoal, wantedAcross} = choices(query);
+  const {brushes, logs, look, wantedMetric, wantedGoal, wantedAcross} = choices(query);
+  const near = signal(/** @type {number | null} */ (null)); // the job that the pointer is at, in any chart or the table
 
   const runs = computed(() => /** @type {Outcome[]} */ (results.value?.runs ?? []));
   const params = sameList(() => results.value?.params ?? []);
@@ -45,16 +47,19 @@ export function sweepState({parts, query}) {
     results.value = found;
   });
   const loadCurves = oneAtATime(refusalsTo(problem, async () => {
-    const chosen = metric.peek();
-    const drawn = await get('/v1/curves', {name, cwd: cwd.peek(), metric: chosen});
-    if (chosen === metric.peek()) curves.value = drawn;
+    const chosen = wantedCurves.peek();
+    const {x, names} = JSON.parse(chosen);
+    if (!names[0]) return; // the results have just come, and with them the metric
+    const drawn = await get('/v1/curves', {name, cwd: cwd.peek(), metric: names, x});
+    if (chosen === wantedCurves.peek()) curves.value = drawn;
   }));
+  const wantedCurves = computed(() => JSON.stringify({x: look.value.x, names: look.value.all ? metrics.value.slice(0, MOST_CURVES) : [metric.value]}));
   effect(() => {
-    if (results.value && metric.value) loadCurves();
+    if (results.value && metric.value && wantedCurves.value) loadCurves();
   });
   keepFresh(name, cwd, problem, load);
 
-  return {name, cwd, results, problem, curves, brushes, logs, runs, params, metrics, metric, goal, axes, across, best, inside, rank, load, wantedMetric, wantedGoal, wantedAcross};
+  return {name, cwd, results, problem, curves, brushes, logs, runs, params, metrics, metric, goal, axes, across, best, inside, rank, near, look, load, wantedMetric, wantedGoal, wantedAcross};
 }
 
 /**
@@ -64,6 +69,7 @@ export function sweepState({parts, query}) {
 function choices(query) {
   const brushes = signal(/** @type {Brushes} */ ({}));
   const logs = signal(/** @type {Record<string, boolean>} */ ({}));
+  const look = signal(USUAL_LOOK);
   const wantedMetric = signal('');
   const wantedGoal = signal(/** @type {Goal | ''} */ (''));
   const wantedAcross = signal('');
@@ -72,12 +78,14 @@ function choices(query) {
     (given) => {
       brushes.value = Object.fromEntries(given.getAll('brush').flatMap(readBrush));
       logs.value = Object.fromEntries([...given.getAll('log').map((each) => [each, true]), ...given.getAll('even').map((each) => [each, false])]);
+      look.value = readLook(given);
       wantedMetric.value = given.get('metric') ?? '';
       const goal = given.get('goal');
       wantedGoal.value = goal === 'minimize' || goal === 'maximize' ? goal : '';
       wantedAcross.value = given.get('across') ?? '';
     },
     () => ({
+      ...writeLook(look.value),
       metric: wantedMetric.value,
       goal: wantedGoal.value,
       across: wantedAcross.value,
@@ -86,7 +94,28 @@ function choices(query) {
       even: Object.keys(logs.value).filter((each) => !logs.value[each]),
     }),
   );
-  return {brushes, logs, wantedMetric, wantedGoal, wantedAcross};
+  return {brushes, logs, look, wantedMetric, wantedGoal, wantedAcross};
+}
+
+/** How the curves are drawn. */
+const USUAL_LOOK = {show: 'runs', by: '', x: 'step', smooth: 0, log: false, all: false};
+
+/** @param {URLSearchParams} given */
+function readLook(given) {
+  const show = given.get('show') ?? '';
+  return {
+    show: ['band', 'best'].includes(show) ? show : 'runs',
+    by: given.get('by') ?? '',
+    x: given.get('x') === 'time' ? 'time' : 'step',
+    smooth: Math.min(0.99, Math.max(0, Number(given.get('smooth')) || 0)),
+    log: given.get('curve') === 'log',
+    all: given.get('all') === '1',
+  };
+}
+
+/** @param {typeof USUAL_LOOK} look */
+function writeLook({show, by, x, smooth, log, all}) {
+  return {show: show === 'runs' ? null : show, by: by || null, x: x === 'step' ? null : x, smooth: smooth || null, curve: log ? 'log' : null, all: all ? 1 : null};
 }
 
 /**
