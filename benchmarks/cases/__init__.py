@@ -36,6 +36,7 @@ from benchmarks.cases import (
     turns,
     turns_cost,
     turns_sim,
+    verbs,
     warm,
     web,
 )
@@ -55,6 +56,7 @@ CASES: dict[str, Callable[[Arena], Result]] = {
     "gap": gap.run,
     "million": million.run,
     "add": add.run,
+    "verbs": verbs.run,
     "shell": shell.run,
     "turns": turns.run,
     "turns_cost": turns_cost.run,

@@ -1,7 +1,7 @@
 """A verb's arguments as data, and a quick reader of ordinary command lines.
 
 Importing argparse costs as much as half of starting Python. `parse_quickly` reads what is plain;
-help, mistakes, abbreviations and most positional arguments are left to argparse (parser.py).
+help, mistakes, abbreviations and several positional arguments are left to argparse (parser.py).
 """
 
 from __future__ import annotations
@@ -75,26 +75,51 @@ class _Option:
 
 
 _OPTION_DETAILS = frozenset(("action", "choices", "default", "help", "metavar", "type"))
+_WORDS_DETAILS = frozenset(("help", "metavar", "nargs"))
 
 
 class _Reader:
-    """Reads options, and all words that follow them as one positional argument."""
+    """Reads options, and one positional argument: a word, a list of words, or all words that follow."""
 
     def __init__(self, arguments: Sequence[Argument]) -> None:
         self._options: dict[str, _Option] = {}
         self._rest: str | None = None
+        self._words: str | None = None
+        self._is_list = False
         for flags, details in arguments:
             if flags[0].startswith("-"):
                 self._options.update(dict.fromkeys(flags, _Option(flags, details)))
+            elif (self._rest or self._words) is not None:
+                raise _NotPlainError
             elif details.get("nargs") == "...":
                 self._rest = flags[0]
+            elif _WORDS_DETAILS.issuperset(details) and details.get("nargs", "*") == "*":
+                self._words = flags[0]
+                self._is_list = "nargs" in details
             else:
                 raise _NotPlainError
 
     def read(self, words: Sequence[str]) -> Args:
         """Return the values of a command line; raises _NotPlainError for one that is not plain."""
         values: dict[str, Any] = {option.name: option.default for option in self._options.values()}
-        at = 0
+        at = self._read_options(words, 0, values)
+        if self._rest is not None:
+            values[self._rest] = list(words[at:])
+            return Args(**values)
+        begin = at
+        while at < len(words) and not words[at].startswith("-"):
+            at += 1
+        found = list(words[begin:at])
+        if self._read_options(words, at, values) < len(words):
+            raise _NotPlainError
+        if self._words is not None and (self._is_list or len(found) == 1):
+            values[self._words] = found if self._is_list else found[0]
+        elif found or self._words is not None:
+            raise _NotPlainError
+        return Args(**values)
+
+    def _read_options(self, words: Sequence[str], at: int, values: dict[str, Any]) -> int:
+        """Read the options from a word on; returns the number of the word behind them."""
         while at < len(words) and words[at] != "--" and _looks_like_option(words[at]):
             option, text = self._find(words[at])
             at += 1
@@ -112,11 +137,7 @@ class _Reader:
             if option.is_list:
                 value = [*(values[option.name] or []), value]
             values[option.name] = value
-        if self._rest is not None:
-            values[self._rest] = list(words[at:])
-        elif at < len(words):
-            raise _NotPlainError
-        return Args(**values)
+        return at
 
     def _find(self, word: str) -> tuple[_Option, str | None]:
         """Return the option that a word names, and the value in the word if it has one."""

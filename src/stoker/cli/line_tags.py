@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 
-from stoker.cli.safe_text import write_all
+from stoker.cli.messages import write_all
 from stoker.core.job import Attempt
 from stoker.engine.foreground_engine import ForegroundEngine
 from stoker.store.foreground_runs import ForegroundRun

@@ -15,6 +15,20 @@ def note(text: str) -> None:
     sys.stderr.write(f"stoker: {text}\n")
 
 
+def harmless(text: str) -> str:
+    """Replace control characters: text from outside must not control the terminal."""
+    return "".join(char if char.isprintable() else "?" for char in text)
+
+
+def write_all(fd: int, data: bytes) -> None:
+    """Write all bytes, without buffering."""
+    import os
+
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+
+
 def print_json(value: Any, *, indent: int | None = 2, ensure_ascii: bool = True) -> None:
     """Print a value, structs included, as JSON."""
     import json

@@ -9,7 +9,8 @@ import time
 
 import msgspec
 
-from stoker.cli.safe_text import last_lines, one_line, write_all
+from stoker.cli.messages import write_all
+from stoker.cli.safe_text import last_lines, one_line
 from stoker.core.durations import format_duration
 from stoker.core.job import Outcome
 from stoker.core.lifecycle import TABLE

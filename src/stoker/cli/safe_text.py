@@ -71,13 +71,6 @@ class TextCleaner:
         return "".join(shown)
 
 
-def write_all(fd: int, data: bytes) -> None:
-    """Write all bytes, without buffering."""
-    view = memoryview(data)
-    while view:
-        view = view[os.write(fd, view) :]
-
-
 def _cut(text: str, width: int) -> str:
     """Cut a text to a width, but not inside a colour sequence."""
     return re.sub(r"\x1b\[?[\d;]*$", "", text[:width])

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 from stoker.cli.arguments import JSON, Args, arg
-from stoker.core.lifecycle import State
 from stoker.errors import UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
     from stoker.cli.arguments import Argument
+    from stoker.core.lifecycle import State
 
 IDS_HELP = "1,2,5-9, @ (the last one), a name, project/name or project/name/id"
 FILTERS = (
@@ -44,6 +44,10 @@ def read_selection(args: Args) -> dict[str, Any]:
 
 def parse_states(words: Sequence[str]) -> list[State]:
     """Parse names of states, with commas between them, in any case."""
+    if not words:
+        return []
+    from stoker.core.lifecycle import State
+
     states: list[State] = []
     for word in ",".join(words).split(","):
         if not word.strip():

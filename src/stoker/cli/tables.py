@@ -9,6 +9,8 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from stoker.cli.messages import harmless
+
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
     from rich.measure import Measurement
@@ -37,11 +39,6 @@ class Column(NamedTuple):
     middle: bool = False
     gives: bool = False
     spare: bool = False
-
-
-def harmless(text: str) -> str:
-    """Replace control characters: text from outside must not control the terminal."""
-    return "".join(char if char.isprintable() else "?" for char in text)
 
 
 def print_table(columns: Sequence[Column], rows: Sequence[Row], titles: Titles = _NONE) -> None:

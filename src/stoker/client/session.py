@@ -1,14 +1,20 @@
-"""Requests to the daemon; connects again if the connection broke and a repetition is harmless."""
+"""Requests to the daemon; connects again if the connection broke and a repetition is harmless.
+
+Imports next to nothing: verbs that need no more than a line of text from the daemon use it as it is.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
 
-import msgspec
-
-from stoker import wire
+from stoker.client.fast_json import dumps
 from stoker.client.transport import BrokenError, Connection, NoDaemonError, quote
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from stoker import wire
 
 Value = str | int | float | bool | list[str] | None
 
@@ -27,7 +33,7 @@ def make_target(verb: str, selection: wire.Selection | None = None, **query: Val
             **query,
         }
     words = [
-        f"{name}={quote(each if isinstance(each, str) else msgspec.json.encode(each).decode())}"
+        f"{name}={quote(each if isinstance(each, str) else dumps(each))}"
         for name, value in query.items()
         if value is not None
         for each in (value if isinstance(value, list) else [value])

@@ -7,9 +7,9 @@ import re
 from typing import TYPE_CHECKING
 
 from stoker.cli.main import report_errors
+from stoker.cli.messages import write_all
 from stoker.cli.parser import Parser
 from stoker.cli.run_report import Report
-from stoker.cli.safe_text import write_all
 from stoker.errors import UsageError
 
 if TYPE_CHECKING:

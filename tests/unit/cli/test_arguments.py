@@ -8,13 +8,14 @@ from hypothesis import strategies as st
 
 from stoker.cli.arguments import arg, parse_quickly
 from stoker.cli.parser import Parser
-from stoker.cli.verbs import add, status
+from stoker.cli.verbs import add, log, ls, status, why
 from stoker.errors import UsageError
 
 FLAGS = (
     "-n -p -g -q -C --name --name= --name=x --gpus=2 --gpus=x --quiet --quiet=1 --na -h -- - -5 1 x"
     " -gx -g2 -qn --batch --format lines csv --format=gpupeasy --node-label a=b --node-label=c=d true"
 )
+POSITIONAL = "-s -a -P -n -f --json --attempt=2 -- - -5 1 x 2,3 failed"
 words = st.lists(st.sampled_from(FLAGS.split()) | st.text(max_size=3), max_size=6)
 
 
@@ -49,11 +50,34 @@ def test_help_and_mistakes_are_left_to_argparse(line: str) -> None:
     assert parse_quickly(add.ARGUMENTS, line.split()) is None
 
 
-def test_other_positional_arguments_are_left_to_argparse() -> None:
-    from stoker.cli.verbs import ls, run
+@given(st.lists(st.sampled_from(POSITIONAL.split()), max_size=6))
+@example(["-a", "1", "2", "-s", "failed"])
+@example(["1", "-a", "2"])
+@example(["-n", "5", "x", "-f"])
+@example([])
+def test_the_quick_reader_reads_positional_arguments_as_argparse_does(line: list[str]) -> None:
+    for verb in (ls, log, why):
+        quickly = parse_quickly(verb.ARGUMENTS, line)
+        try:
+            slowly = vars(Parser("stoker", "", "", verb.ARGUMENTS).read(line))
+        except (UsageError, SystemExit):
+            slowly = None
+        assert quickly is None or vars(quickly) == slowly
+
+
+@pytest.mark.parametrize(
+    ("verb", "line"),
+    [(ls, ""), (ls, "-a"), (ls, "5-9 train -s failed"), (why, "12"), (log, "-n 20 12 -f")],
+)
+def test_ordinary_positional_arguments_are_read_quickly(verb: Any, line: str) -> None:
+    assert parse_quickly(verb.ARGUMENTS, line.split()) is not None
+
+
+def test_several_and_optional_positional_arguments_are_left_to_argparse() -> None:
+    from stoker.cli.verbs import diff, run
 
     assert parse_quickly(run.ARGUMENTS, []) is None
-    assert parse_quickly(ls.ARGUMENTS, []) is None
+    assert parse_quickly(diff.ARGUMENTS, ["a", "b"]) is None
 
 
 def test_words_that_a_verb_does_not_take_are_refused() -> None:

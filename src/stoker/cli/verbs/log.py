@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
 
 from stoker.cli.arguments import Args, arg
-from stoker.cli.messages import note
-from stoker.cli.safe_text import TextCleaner, write_all
-from stoker.client.client import Client
-from stoker.core.lifecycle import State
+from stoker.cli.messages import note, write_all
 from stoker.errors import UsageError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 SUMMARY = """\
 Print the output of a job, or the daemon's own log. On a terminal colours are kept and other escape
@@ -36,8 +36,18 @@ def run(args: Args) -> int:
         raise UsageError(f"-n {args.lines}: write 0 or more lines")
     if args.attempt is not None and args.attempt < 1:
         raise UsageError(f"--attempt {args.attempt}: attempts are counted from 1")
-    with Client(on_notice=note) as client:
-        print_stream(client.log(args.id, args.attempt, args.lines, args.follow))
+    if args.follow:
+        from stoker.client.client import Client
+
+        with Client(on_notice=note) as client:
+            print_stream(client.log(args.id, args.attempt, args.lines, follow=True))
+        return 0
+    from stoker.client.session import Session, make_target
+    from stoker.home import find_home
+
+    target = make_target("log", job=args.id, attempt=args.attempt, tail=args.lines)
+    _headers, chunks = Session(find_home()).stream(target)
+    print_stream(chunks)
     return 0
 
 
@@ -48,6 +58,8 @@ def print_stream(chunks: Iterable[bytes]) -> None:
         for chunk in chunks:
             write_all(1, chunk)
         return
+    from stoker.cli.safe_text import TextCleaner
+
     cleaner = TextCleaner()
     try:
         for chunk in chunks:
@@ -62,6 +74,9 @@ def _encode(text: str) -> bytes:
 
 def follow_job(job: int) -> int:
     """Show a job's output until it ends; 0 if it has succeeded."""
+    from stoker.client.client import Client
+    from stoker.core.lifecycle import State
+
     name = str(job)
     try:
         with Client(on_notice=note) as client:

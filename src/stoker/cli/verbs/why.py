@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from stoker.cli.arguments import JSON, Args, arg
-from stoker.cli.messages import print_json
+from stoker.cli.messages import harmless, print_json
 from stoker.cli.selection import IDS_HELP
-from stoker.cli.tables import harmless
-from stoker.client.client import Client
 
 SUMMARY = "Tell in one sentence why a job waits, was skipped, failed, or where it runs."
 EXAMPLES = """\
@@ -22,10 +20,16 @@ ARGUMENTS = (
 
 def run(args: Args) -> int:
     """Print the explanation."""
-    with Client() as client:
-        answer = client.why(args.id)
     if args.json:
-        print_json(answer, indent=None, ensure_ascii=False)
-    else:
-        print(harmless(answer.text))
+        from stoker.client.client import Client
+
+        with Client() as client:
+            print_json(client.why(args.id), indent=None, ensure_ascii=False)
+        return 0
+    from stoker.client.fast_json import loads
+    from stoker.client.session import Session, make_target
+    from stoker.home import find_home
+
+    answer = Session(find_home()).get(make_target("why", job=args.id))
+    print(harmless(loads(answer.decode())["text"]))
     return 0
