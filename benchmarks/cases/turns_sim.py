@@ -66,10 +66,11 @@ def _simulate(
             shares={str(uids[name]): share for name, share in zip(names, shares, strict=True)}
         )
         for name, uid in uids.items():
-            box.add(name, uid).add(*["train"] * int(_GPUS * (for_s + 2 * later_s)))
+            box.add(name, uid).add(*["train"] * int(_GPUS * (for_s + 4 * later_s)))
             if name == names[0]:
                 box.run(later_s, lengths)
-        box.run(later_s, lengths)  # the first had the GPUs alone: the others have as much now
+        # The first had the GPUs alone: after this the others have as much, by their shares.
+        box.run(later_s * (sum(shares) / shares[0] - 1.0), lengths)
         before = [box.members[name].used_s for name in names]
         box.run(for_s, lengths)
         if box.longest_idle_s > _LONGEST_IDLE_S:
