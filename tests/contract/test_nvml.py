@@ -9,18 +9,19 @@ import contextlib
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
 
+from stoker.core.gpu_links import Link
 from stoker.gpus.nvml import Gpu, GpuProcess, Reading
 from stoker.testing.library import build
 from stoker.testing.state import GIB, FakeGpus
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 REAL = os.environ.get("STOKER_TEST_REAL_NVML") == "1"
 FAKES = [] if REAL else ["c", "pure"]
@@ -28,7 +29,7 @@ FAR_PID = 1 << 30  # beyond every kernel's pid_max: nobody of our namespace
 
 # A library is found when a process starts, so each machine is looked at from one of its own.
 PROBE = """
-import sys, msgspec
+import itertools, sys, msgspec
 from stoker.gpus.nvml import Nvml, Reading, why_unavailable
 nvml = Nvml.open()
 for line in sys.stdin:
@@ -42,6 +43,9 @@ for line in sys.stdin:
         case ["sm"]: answer = [nvml.sm_by_pid(gpu, 0) for gpu in nvml.gpus()]
         case ["listen"]: events = nvml.listen_for_faults(); answer = events is not None
         case ["fault", wait_ms]: answer = nvml.next_fault(events, int(wait_ms))
+        case ["links"]: answer = [
+            nvml.link(a, b) for a, b in itertools.combinations(nvml.gpus(), 2)
+        ]
         case ["close"]: answer = nvml.close()
     print(msgspec.json.encode(answer).decode(), flush=True)
 """
@@ -80,6 +84,9 @@ class Machine:
 
     def read(self, question: str = "read") -> list[Reading]:
         return msgspec.json.decode(self.ask(question), type=list[Reading])
+
+    def links(self) -> list[Link | None]:
+        return msgspec.json.decode(self.ask("links"), type=list[Link | None])
 
     def used_by_process(self) -> list[dict[int, int]]:
         return msgspec.json.decode(self.ask("sm"), type=list[dict[int, int]])
@@ -359,3 +366,64 @@ def test_a_lost_gpu_keeps_its_name_and_is_found_again(fake: FakeGpus, faked: Mac
     fake.find(1)
     faked.ask("anew")
     assert [reading.lost for reading in faked.read()] == [False, False]
+
+
+@pytest.mark.parametrize(
+    ("matrix", "links"),
+    [
+        ("equal", [Link.NODE] * 6),
+        ("nvswitch", [Link.NVLINK] * 6),
+        ("pcie-2x4", [Link.SWITCH] * 6),
+        ("pairs", [Link.NVLINK, *[Link.NODE] * 4, Link.NVLINK]),
+    ],
+)
+def test_links_are_those_of_the_machine(fake: FakeGpus, matrix: str, links: list[Link]) -> None:
+    fake.create(4).join(matrix)
+    machine = Machine(fake)
+    assert machine.links() == links
+    fake.lose(0)
+    assert machine.links()[:3] == [None] * 3
+    machine.close()
+
+
+def test_cards_of_different_switches_or_without_peer_to_peer_are_no_better_than_one_processor(
+    fake: FakeGpus,
+) -> None:
+    fake.create(5).join("pcie-2x4")
+    machine = Machine(fake)
+    assert machine.links()[3] == Link.OTHER
+    Path(fake.folder, "links").write_text("0 1 10 1 5\n0 2 20 0 5\n0 3 20 5 5\n")
+    assert machine.links()[:4] == [Link.NODE, Link.SWITCH, Link.NODE, Link.NODE]
+    machine.close()
+
+
+def test_mig_instances_have_no_links(fake: FakeGpus) -> None:
+    fake.split(0, 2)
+    machine = Machine(fake)
+    assert machine.links() == [None] * 3
+    machine.close()
+
+
+def test_the_links_of_a_real_machine_are_known(machine: Machine) -> None:
+    assert None not in machine.links()
+
+
+@pytest.mark.parametrize(
+    ("absent", "links"),
+    [
+        (["nvmlDeviceGetP2PStatus"], [Link.SWITCH]),
+        (["nvmlDeviceGetTopologyCommonAncestor"], [None]),
+        (["nvmlDeviceGetP2PStatus", "nvmlDeviceGetTopologyCommonAncestor"], [None]),
+    ],
+)
+def test_a_driver_without_these_functions_knows_fewer_links(
+    fake: FakeGpus, tmp_path: Path, absent: list[str], links: list[Link | None]
+) -> None:
+    if fake.library is None:
+        fake.lack(*absent)
+    else:
+        fake.library = os.path.dirname(build(tmp_path / "older", without=absent))
+    fake.join("pcie-2x4")
+    machine = Machine(fake)
+    assert machine.links() == links
+    machine.close()

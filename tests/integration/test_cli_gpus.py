@@ -120,3 +120,32 @@ def _read(terminal: int) -> bytes:
         return os.read(terminal, 4096)
     except OSError:  # how Linux says that the other end of a terminal is closed
         return b""
+
+
+@pytest.mark.usefixtures("home")
+def test_the_topology_names_the_link_of_each_pair(fake_gpus: Callable[..., FakeGpus]) -> None:
+    box = fake_gpus(3)
+    box.join("pairs")
+    assert [line.split() for line in gpus(box, "--topology").stdout.splitlines()] == [
+        ["GPU", "0", "1", "2"],
+        ["0", "-", "NVLink", "NUMA", "node"],
+        ["1", "NVLink", "-", "NUMA", "node"],
+        ["2", "NUMA", "node", "NUMA", "node", "-"],
+    ]
+    assert json.loads(gpus(box, "--topology", "--json").stdout) == [
+        {"gpus": ["0", "1"], "link": "nvlink"},
+        {"gpus": ["0", "2"], "link": "node"},
+        {"gpus": ["1", "2"], "link": "node"},
+    ]
+    box.lose(1)
+    assert "unknown" in gpus(box, "--topology").stdout
+
+
+@pytest.mark.usefixtures("home")
+def test_without_gpus_there_is_no_topology(fake_gpus: Callable[..., FakeGpus]) -> None:
+    box = fake_gpus(0)
+    ended = gpus(box, "--topology")
+    assert ended.returncode == 1
+    assert ended.stderr == "stoker: no links to show (NVML: lists no whole card)\n"
+    assert gpus(box, "--topology", "--json").stdout == "[]\n"
+    assert "changes nothing" in gpus(box, "--topology", "drain", "0").stderr

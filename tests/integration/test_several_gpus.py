@@ -39,6 +39,31 @@ def test_two_jobs_on_several_gpus_at_once_have_ports_of_their_own(idle_queue: Qu
     assert first[0] != second[0]
 
 
+def test_a_job_on_two_gpus_gets_a_pair_that_nvlink_joins(idle_queue: Queue) -> None:
+    idle_queue.stoker.box.join("pairs")
+    idle_queue.start("0,1,2,3")
+    first = idle_queue.add("sleep", "600")
+    idle_queue.until(lambda: idle_queue.states()[first] == "running", "the first job runs")
+    pair = idle_queue.add("-g", "2", "sleep", "600")
+    idle_queue.until(lambda: idle_queue.states()[pair] == "running", "the pair runs")
+    last = idle_queue.add("sleep", "600")
+    idle_queue.until(lambda: idle_queue.states()[last] == "running", "all run")
+    slots = {number: job["slots"] for number, job in idle_queue.ls().items()}
+    assert (slots[first], slots[pair], slots[last]) == ("0", "2,3", "1")
+
+
+def test_commands_on_two_gpus_each_get_pairs_that_nvlink_joins(idle_queue: Queue) -> None:
+    idle_queue.stoker.box.join("pairs")
+    ended = idle_queue(
+        "run",
+        "-g",
+        "2",
+        stdin="echo got $CUDA_VISIBLE_DEVICES",
+        env={"CUDA_VISIBLE_DEVICES": "0,2,1,3"},
+    )
+    assert ended.out in ("got 0,1\n", "got 2,3\n")
+
+
 def test_a_job_whose_port_is_in_use_runs_again_unasked(queue: Queue) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]

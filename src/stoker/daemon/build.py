@@ -30,6 +30,7 @@ from stoker.executors.daemon_executor import DaemonExecutor
 from stoker.executors.multi_node_executor import MultiNodeExecutor
 from stoker.failpoints import reach
 from stoker.gpus.nvml import Gpu
+from stoker.gpus.topology import read_links
 from stoker.gpus.turn_files import TurnBoard
 from stoker.service.cleanup import cap_logs_for_ever, prune_for_ever
 from stoker.service.interactive import watch_for_ever
@@ -183,6 +184,8 @@ class Daemon:
         """Monitor the GPUs of all slots that exist now, and note their models."""
         slot_table, nvml = self.engine.slot_table, self._gpus.nvml
         slot_table.update_models({gpu.uuid: gpu.name for gpu in self._gpus.known() or ()})
+        if nvml is not None:
+            slot_table.links.gpus = read_links(nvml, self._home)
         if nvml is None or not slot_table.by_node.get(slot_table.head):
             return
         mind_others = self._detects_gpus and not self._config.gpus_with_others

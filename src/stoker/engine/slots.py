@@ -14,6 +14,7 @@ from stoker.engine.host_resources import HostCapacity, HostResources
 from stoker.engine.placement import PlacementCache
 from stoker.engine.running_attempt import STARTING, ClaimedAhead, RunningAttempt
 from stoker.engine.slot_index import SlotIndex
+from stoker.engine.slot_links import SlotLinkCache
 from stoker.engine.slot_state import REMOVED, ClosedBy, LeaseRequested, SlotState
 
 _MAX_CLAIMED_AHEAD = 512
@@ -48,6 +49,7 @@ class SlotTable:
         self.layout_version = 0  # grows when slots, nodes or models change
         self.head = head  # this machine's name in its cluster
         self.placement = PlacementCache(self)
+        self.links = SlotLinkCache(self)
         self.hosts = HostResources(capacity)
         self.cpu_places = cpu_places
         self.running: dict[str, RunningAttempt] = {}

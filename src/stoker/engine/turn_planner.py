@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from stoker.core.planner import DEPTH, Plan, Start, plan
+from stoker.core.slot_choice import place_by_links
 from stoker.engine.attempt_starts import AttemptStarts
 from stoker.engine.candidates import Candidates
 from stoker.engine.claims_ahead import ClaimsAhead
@@ -236,7 +237,10 @@ class TurnPlanner(msgspec.Struct, kw_only=True, eq=False):
             self._turn_again = vacancies.loose < len(vacancies.free) and all_used
         if made.reserved_for is not None:
             self._make_room(candidates, candidates[made.reserved_for])
-        return made.starts
+        links = self.slot_table.links.current()
+        if links is None:
+            return made.starts
+        return place_by_links(made, candidates.candidates, vacancies.free, links)
 
     def _make_room(self, candidates: Candidates, entry: QueueEntry | None) -> None:
         """Let a job preempt others for slots, unless it could not start on them for lack of CPUs or RAM."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from stoker.core.gpu_links import Link
 from stoker.errors import StokerError
 
 if TYPE_CHECKING:
@@ -84,6 +85,7 @@ def why_unavailable() -> str | None:
     return None
 
 
+_P2P_READ = 0  # NVML_P2P_CAPS_INDEX_READ is a tuple in nvidia-ml-py
 _LISTED = "/proc/driver/nvidia/gpus"
 
 
@@ -224,6 +226,32 @@ class Nvml:
             except self._lib.NVMLError:
                 return None
         return memory.used if memory else None
+
+    def link(self, one: Gpu, other: Gpu) -> Link | None:
+        """Return how two cards are joined; None if this driver does not say.
+
+        The status of peer to peer, and not the peer of each link, also shows NVLink through NVSwitch.
+        """
+        lib = self._lib
+        with self._lock:
+            first, second = self._handles.get(one.uuid), self._handles.get(other.uuid)
+            if first is None or second is None:
+                return None
+            try:
+                level = self._ask(lib.nvmlDeviceGetTopologyCommonAncestor, first, second)
+                nvlink = self._ask(
+                    lib.nvmlDeviceGetP2PStatus, first, second, lib.NVML_P2P_CAPS_INDEX_NVLINK
+                )
+                peers = self._ask(lib.nvmlDeviceGetP2PStatus, first, second, _P2P_READ)
+            except lib.NVMLError:
+                return None
+        if nvlink == lib.NVML_P2P_STATUS_OK:
+            return Link.NVLINK
+        if level is None:
+            return None
+        if level <= lib.NVML_TOPOLOGY_MULTIPLE and peers in (None, lib.NVML_P2P_STATUS_OK):
+            return Link.SWITCH
+        return Link.NODE if level <= lib.NVML_TOPOLOGY_NODE else Link.OTHER
 
     def sm_by_pid(self, gpu: Gpu, since_us: int) -> dict[int, int] | None:
         """Return the percentage of a GPU that each process used since then; None if unsupported."""

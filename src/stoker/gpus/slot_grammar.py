@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from stoker.core.gpu_links import GpuLinks, SlotLinks
 from stoker.core.slot import Slot
 from stoker.errors import StokerError, UsageError
 from stoker.gpus.nvml import Gpu, why_unavailable
@@ -46,18 +47,36 @@ def default_slots(
     visible: str | None,
     jobs_per_gpu: int = 1,
     gpus_per_job: int | None = None,
+    links: GpuLinks | None = None,
 ) -> tuple[Slot, ...]:
     """Return slots on every GPU that the inherited CUDA_VISIBLE_DEVICES leaves.
 
+    The GPUs of a slot are those with the best links, where links are known.
     Raises an error that says why there is none, and what to pass.
     """
     gpus = visible_gpus(known or (), visible)
     if not gpus:
         raise no_gpu_error(known, visible)
+    if links and gpus_per_job is not None:
+        gpus = _sort_by_links(gpus, gpus_per_job, links)
     uuids = {gpu.label: gpu.uuid for gpu in gpus}
     groups = _combine([[gpu.label] for gpu in gpus], gpus_per_job)
     places = [(tuple(group), tuple(uuids[label] for label in group)) for group in groups]
     return _repeat(places, gpus, jobs_per_gpu)
+
+
+def _sort_by_links(gpus: Sequence[Gpu], size: int, links: GpuLinks) -> tuple[Gpu, ...]:
+    """Put GPUs that form a slot of this size beside each other."""
+    places = [Slot(index, (gpu.label,), (gpu.uuid,)) for index, gpu in enumerate(gpus)]
+    of_slots = SlotLinks(places, links)
+    if of_slots.are_equal or len(of_slots.slots) < len(gpus):
+        return tuple(gpus)
+    left, found = [*range(len(gpus))], list[int]()
+    while left:
+        chosen = of_slots.choose(left, size)
+        found += chosen
+        left = [index for index in left if index not in chosen]
+    return tuple(gpus[index] for index in found)
 
 
 def visible_gpus(known: Sequence[Gpu], visible: str | None) -> tuple[Gpu, ...]:

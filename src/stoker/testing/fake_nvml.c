@@ -10,6 +10,7 @@
 
 enum { SUCCESS = 0, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7,
        DRIVER_NOT_LOADED = 9, TIMEOUT = 10, GPU_IS_LOST = 15 };
+enum { P2P_NVLINK = 2 };
 enum { DOUBLE_BIT_ERROR = 2, XID = 8, EVENT_PERIOD_MS = 20 };
 enum { MAX_GPUS = 64, MAX_PROCESSES = 4096, MAX_FROZEN = 64, MIG_PLACES = 7 };
 typedef unsigned long long bytes_t;
@@ -259,6 +260,43 @@ int nvmlDeviceGetProcessUtilization(void *handle, Sample *out, unsigned *room, b
     if (count > offered || !out) return INSUFFICIENT_SIZE;
     for (unsigned i = 0; i < count; i++) out[i] = (Sample){found[i].pid, 0, sm[i], 0, 0, 0};
     return SUCCESS;
+}
+
+/* The number of a card, without the MIG instances before it. */
+static int card_of(void *handle) {
+    Gpu gpus[MAX_GPUS];
+    int lines = load(gpus), card = 0;
+    for (long i = 0; i < (long)handle - 1 && i < lines; i++) card += !has_flag(&gpus[i], "mig");
+    return card;
+}
+
+/* How two cards are joined: the level of their ancestor, and the statuses of peer to peer. */
+static int find_link(void *one, void *other, unsigned *level, unsigned *pcie, unsigned *nvlink) {
+    Gpu first, second;
+    int a, b, status = find(one, &first);
+    unsigned found[3];
+    if (!status) status = find(other, &second);
+    if (status) return status;
+    if (has_flag(&first, "mig") || has_flag(&second, "mig")) return NOT_SUPPORTED;
+    *level = 30, *pcie = 0, *nvlink = 5;
+    FILE *file = state_file("links");
+    while (file && fscanf(file, "%d %d %u %u %u", &a, &b, &found[0], &found[1], &found[2]) == 5)
+        if (a == card_of(one) && b == card_of(other))
+            *level = found[0], *pcie = found[1], *nvlink = found[2];
+    if (file) fclose(file);
+    return SUCCESS;
+}
+
+int nvmlDeviceGetTopologyCommonAncestor(void *one, void *other, unsigned *level) {
+    unsigned pcie, nvlink;
+    return find_link(one, other, level, &pcie, &nvlink);
+}
+
+int nvmlDeviceGetP2PStatus(void *one, void *other, unsigned kind, unsigned *status) {
+    unsigned level, pcie, nvlink;
+    int found = find_link(one, other, &level, &pcie, &nvlink);
+    if (!found) *status = kind == P2P_NVLINK ? nvlink : pcie;
+    return found;
 }
 
 /* Reads the fault after so many; how many there are. */

@@ -176,6 +176,24 @@ def _process_utilisation(
         out[place].pid, out[place].smUtil = process.pid, box.sm_pct(process)
 
 
+def _link(box: state.FakeGpus, one: Any, other: Any) -> tuple[int, int, int]:
+    """Return the level of the common ancestor of two cards, and their statuses of peer to peer."""
+    if "mig" in _gpu(box, one).flags or "mig" in _gpu(box, other).flags:
+        raise _NvmlStatusError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+    cards = [line for line, gpu in enumerate(box.gpus()) if "mig" not in gpu.flags]
+    pair = (cards.index(_line(one)), cards.index(_line(other)))
+    return box.links().get(pair, state.USUAL_LINK)
+
+
+def _common_ancestor(box: state.FakeGpus, one: Any, other: Any, out: Any) -> None:
+    out._obj.value = _link(box, one, other)[0]
+
+
+def _p2p_status(box: state.FakeGpus, one: Any, other: Any, kind: Any, out: Any) -> None:
+    _level, pcie, nvlink = _link(box, one, other)
+    out._obj.value = nvlink if kind == pynvml.NVML_P2P_CAPS_INDEX_NVLINK else pcie
+
+
 # The number of faults that each event set has delivered; its handle is the index.
 _delivered: list[int] = []
 
@@ -221,6 +239,8 @@ _FUNCTIONS: dict[str, Callable[..., None]] = {
     "nvmlDeviceGetMemoryInfo_v2": _memory,
     "nvmlDeviceGetUtilizationRates": _utilisation,
     "nvmlDeviceGetTemperature": _temperature,
+    "nvmlDeviceGetTopologyCommonAncestor": _common_ancestor,
+    "nvmlDeviceGetP2PStatus": _p2p_status,
     "nvmlDeviceGetPowerUsage": _power,
     "nvmlDeviceGetProcessUtilization": _process_utilisation,
     "nvmlEventSetCreate": _create_events,

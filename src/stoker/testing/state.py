@@ -3,6 +3,8 @@
     gpus         a line per GPU: uuid, bytes of memory, name, flags; separated by tabs
     procs/<pid>  the GPU's line (from 0), bytes, flags; the file of a dead pid is ignored
     xid          faults in order: the GPU's line and the XID, or 0 for a memory error
+    links        how pairs of cards are joined, one per line: two cards (from 0), the level of their common
+                 ancestor, and the statuses of peer to peer by PCIe and by NVLink; others are 30, 0, 5
     missing      C functions that the fake driver does not have, one per line
     cuda/<pid>   a locked (1), suspended (2) or failed (3) process: the state, then as in procs
     driver       calls of libcuda that fail or hang, one per line: `cuCheckpointProcessLock hang`
@@ -22,9 +24,31 @@ import os
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 GIB = 1 << 30
+
+
+_OK, _NOT_SUPPORTED = 0, 5  # of peer to peer
+_SWITCH, _HOST_BRIDGE, _SYSTEM = 10, 30, 50  # levels of a common ancestor
+USUAL_LINK = (_HOST_BRIDGE, _OK, _NOT_SUPPORTED)
+MATRICES: dict[str, Callable[[int, int], tuple[int, int, int]]] = {
+    "equal": lambda _a, _b: USUAL_LINK,
+    "nvswitch": lambda _a, _b: (_SYSTEM, _OK, _OK),
+    # Two switches, each at a processor of its own.
+    "pcie-2x4": lambda a, b: (
+        (_SWITCH, _OK, _NOT_SUPPORTED)
+        if a // 4 == b // 4
+        else (_SYSTEM, _NOT_SUPPORTED, _NOT_SUPPORTED)
+    ),
+    # NVLink bridges between neighbours; two pairs at each processor.
+    "pairs": lambda a, b: (
+        (_HOST_BRIDGE, _OK, _OK)
+        if a // 2 == b // 2
+        else (_HOST_BRIDGE if a // 4 == b // 4 else _SYSTEM, _OK, _NOT_SUPPORTED)
+    ),
+}
+"""How two cards are joined: the level of their common ancestor, and peer to peer by PCIe and by NVLink."""
 
 
 class FakeGpu(NamedTuple):
@@ -171,6 +195,23 @@ class FakeGpus:
         """Let calls of libcuda `fail`, `refuse` (as with MPS) or `hang`; the others work."""
         lines = [f"cuCheckpointProcess{call} {mode}\n" for call, mode in modes.items()]
         _replace(os.path.join(self.folder, "driver"), "".join(lines))
+
+    def links(self) -> dict[tuple[int, int], tuple[int, int, int]]:
+        """Return how pairs of cards are joined: the level of their ancestor, and statuses of peer to peer."""
+        try:
+            with open(os.path.join(self.folder, "links"), encoding="utf-8") as file:
+                rows = [tuple(map(int, line.split())) for line in file]
+        except FileNotFoundError:
+            return {}
+        return {(a, b): (level, pcie, nvlink) for a, b, level, pcie, nvlink in rows}
+
+    def join(self, matrix: str) -> None:
+        """Join all cards as in MATRICES."""
+        level_of = MATRICES[matrix]
+        cards = range(sum("mig" not in gpu.flags for gpu in self.gpus()))
+        rows = [(a, b, *level_of(a, b)) for a in cards for b in cards if a != b]
+        text = "".join(" ".join(map(str, row)) + "\n" for row in rows)
+        _replace(os.path.join(self.folder, "links"), text)
 
     def lose(self, gpu: int) -> None:
         """Let a GPU fall off the bus."""

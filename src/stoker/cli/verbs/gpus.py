@@ -12,6 +12,7 @@ from stoker.cli.tables import Column, print_table
 from stoker.errors import StokerError, UsageError
 
 if TYPE_CHECKING:
+    from stoker.core.gpu_links import Link
     from stoker.gpus.availability import GpuState
     from stoker.gpus.lease_holder import Holder
     from stoker.gpus.process_users import GpuUser
@@ -25,6 +26,7 @@ EXAMPLES = """\
   stoker gpus             a table
   stoker gpus --json      a list for scripts: [] where there is no GPU
   stoker gpus --rules     the rules of a machine that several people share
+  stoker gpus --topology  which GPUs NVLink or a PCIe switch joins
   stoker gpus drain 1     start nothing more on GPU 1; what runs there comes to its end
   stoker gpus add 1       use it again, or a GPU that the queue did not have
   stoker gpus remove 1    let the queue have it no longer
@@ -37,6 +39,7 @@ _QUEUE = Column("QUEUE", fold=True)
 _USER_COLUMNS = [
     Column(header, fold=True) for header in ("USER", "HOLDS", "WAITS FOR", "RECENT USE", "PART")
 ]
+_LINK_TEXTS = {"NVLINK": "NVLink", "SWITCH": "switch", "NODE": "NUMA node", "OTHER": "other"}
 _ACTIONS = ("add", "drain", "remove")
 _TIMEOUT_S = 2.0
 
@@ -45,6 +48,11 @@ ARGUMENTS = (
     arg("gpu", nargs="?", metavar="ID", help="a GPU as the table names it; 0+1 is a slot of two"),
     arg("--json", action="store_true", help="print a JSON list"),
     arg("--rules", action="store_true", help="show the rules that this machine's admin has set"),
+    arg(
+        "--topology",
+        action="store_true",
+        help="show how each pair of this machine's GPUs is joined",
+    ),
 )
 
 
@@ -54,6 +62,10 @@ def run(args: Args) -> int:
         if args.action is not None or args.json:
             raise UsageError("--rules stands alone: stoker gpus --rules")
         return _show_rules()
+    if args.topology:
+        if args.action is not None:
+            raise UsageError("--topology changes nothing: stoker gpus --topology")
+        return _show_topology(as_json=args.json)
     if args.action is None:
         return _show(args)
     if args.gpu is None:
@@ -125,6 +137,41 @@ def _show_rules() -> int:
     lines = describe_rules(box_file.rules)
     print("\n".join(lines) if lines else f"no rules: everybody has the same share ({rules_path()})")
     return 0
+
+
+def _show_topology(*, as_json: bool) -> int:
+    """Print the links between this machine's cards; without any GPU, JSON is an empty list."""
+    from stoker.gpus.nvml import Nvml, why_unavailable
+    from stoker.gpus.topology import read_links
+
+    nvml = Nvml.open()
+    links = {} if nvml is None else read_links(nvml)
+    gpus = [] if nvml is None else [gpu for gpu in nvml.gpus() if not gpu.is_mig]
+    if as_json:
+        pairs = [(one, other) for one in gpus for other in gpus if one.index < other.index]
+        found = [(a.label, b.label, links.get(frozenset((a.uuid, b.uuid)))) for a, b in pairs]
+        print_json([{"gpus": [a, b], "link": link and link.name.lower()} for a, b, link in found])
+        return 0
+    if not gpus:
+        reason = "lists no whole card" if nvml else why_unavailable()
+        raise StokerError(f"no links to show (NVML: {reason})")
+    rows = [
+        (
+            one.label,
+            *(
+                "-" if one is other else _link_text(links.get(frozenset((one.uuid, other.uuid))))
+                for other in gpus
+            ),
+        )
+        for one in gpus
+    ]
+    print_table([Column("GPU"), *(Column(gpu.label) for gpu in gpus)], rows)
+    return 0
+
+
+def _link_text(link: Link | None) -> str:
+    """Name a link; an unknown one counts as the worst."""
+    return "unknown" if link is None else _LINK_TEXTS[link.name]
 
 
 def _read_reserved(keys: list[str]) -> dict[str, int]:

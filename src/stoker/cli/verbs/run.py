@@ -208,7 +208,12 @@ def find_slots(
     known = None if nvml is None else nvml.gpus()
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if gpus is None:
-        return nvml, default_slots(known, visible, jobs_per_gpu, gpus_per_job)
+        links = None
+        if nvml is not None and (gpus_per_job or 1) > 1:
+            from stoker.gpus.topology import read_links
+
+            links = read_links(nvml)
+        return nvml, default_slots(known, visible, jobs_per_gpu, gpus_per_job, links)
     return nvml, parse_slots(gpus, known, visible, jobs_per_gpu, gpus_per_job)
 
 
