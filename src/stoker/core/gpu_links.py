@@ -60,6 +60,15 @@ class SlotLinks:
             sets = (self._grow(seed, open_slots, wanted) for seed in open_slots)
         return max(sets, key=lambda chosen: self._worth(chosen, open_slots))
 
+    def sort(self, open_slots: Sequence[int], size: int) -> list[int]:
+        """Put the slots of the best set of a size first, then those of the best set of the others."""
+        left, found = list(open_slots), list[int]()
+        while left:
+            chosen = self.choose(left, size)
+            found += chosen
+            left = [slot for slot in left if slot not in chosen]
+        return found
+
     def _grow(self, seed: int, open_slots: Sequence[int], wanted: int) -> tuple[int, ...]:
         chosen = [seed]
         while len(chosen) < wanted:

@@ -33,14 +33,29 @@ class GpuLeases:
         self._turns = turns
         self._kept: Mapping[str, float] = {}  # GPUs that the user has reserved, by lease key
 
-    def request_all(self, now: float, usable: Collection[int] | None = None) -> None:
+    def request_all(
+        self, now: float, usable: Collection[int] | None = None, needs: int = 1
+    ) -> None:
         """Request every open slot that is not ours; after a refusal, not before its time.
 
-        `usable` are the slots that waiting jobs can use; None for all.
+        `usable` are the slots that waiting jobs can use; None for all. The first of these jobs needs `needs`.
         """
-        for state in self._slot_table.index.unleased():
-            if usable is None or state.slot.index in usable:
-                self._request_if_due(state, now)
+        states = [
+            state
+            for state in self._slot_table.index.unleased()
+            if usable is None or state.slot.index in usable
+        ]
+        for state in self._sort_by_links(states, needs):
+            self._request_if_due(state, now)
+
+    def _sort_by_links(self, states: list[SlotState], needs: int) -> list[SlotState]:
+        """Put those first on which a job starts best: it starts as soon as it has enough."""
+        links = self._slot_table.links.current()
+        if links is None:
+            return states
+        new = [state.slot.index for state in states if state.refusal is None and state.is_open]
+        rank = {slot: place for place, slot in enumerate(links.sort(new, needs))}
+        return sorted(states, key=lambda state: rank.get(state.slot.index, len(rank)))
 
     def _request_if_due(self, state: SlotState, now: float) -> bool:
         """Request an open slot that is not ours if its time has come; whether that was done."""

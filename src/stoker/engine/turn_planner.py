@@ -204,7 +204,7 @@ class TurnPlanner(msgspec.Struct, kw_only=True, eq=False):
         if self._lacks_slots:
             self._slots_short = max(1, slots_wanted - vacancies.loose)
             self._slots_needed = candidates.first_slots()
-            self.gpu_leases.request_all(now, candidates.usable())
+            self.gpu_leases.request_all(now, candidates.usable(), self._slots_needed)
         elif candidates.were_read and not candidates.candidates:
             self._slots_short = (
                 1  # no slot is open; one that is over a limit can still be asked for

@@ -71,12 +71,7 @@ def _sort_by_links(gpus: Sequence[Gpu], size: int, links: GpuLinks) -> tuple[Gpu
     of_slots = SlotLinks(places, links)
     if of_slots.are_equal or len(of_slots.slots) < len(gpus):
         return tuple(gpus)
-    left, found = [*range(len(gpus))], list[int]()
-    while left:
-        chosen = of_slots.choose(left, size)
-        found += chosen
-        left = [index for index in left if index not in chosen]
-    return tuple(gpus[index] for index in found)
+    return tuple(gpus[index] for index in of_slots.sort(range(len(gpus)), size))
 
 
 def visible_gpus(known: Sequence[Gpu], visible: str | None) -> tuple[Gpu, ...]:
