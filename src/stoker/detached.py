@@ -90,7 +90,7 @@ def _read_line(reader: int, patience_s: float) -> str:
     while not text.endswith(b"\n"):
         left_s = deadline - time.monotonic()
         if left_s <= 0 or not poll.poll(left_s * 1000):
-            return f"error: it was not up after {patience_s:.0f} s"
+            return f"error: it was not up after {patience_s:.0f}s"
         data = os.read(reader, 4096)
         if not data:
             break

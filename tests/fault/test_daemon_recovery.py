@@ -115,7 +115,7 @@ def test_a_time_limit_counts_from_the_start_whoever_watches(
 
     job = end(home, added.first)
 
-    assert (job.state.value, job.reason) == ("killed", f"over the time limit of {limit_s:g} s")
+    assert (job.state.value, job.reason) == ("killed", f"over the time limit of {limit_s:g}s")
     assert job.attempt == 1
     assert job.ended_at is not None
     assert job.ended_at - began_s >= limit_s - 0.02

@@ -79,7 +79,7 @@ def test_the_holder_of_a_gpu_is_shown(fake_gpus: Callable[..., FakeGpus]) -> Non
     shown = gpus(box)
     lease.release()
 
-    assert f"{ME}: stoker run (pid {os.getpid()}, 0 min)" in shown.stdout
+    assert f"{ME}: stoker run (pid {os.getpid()}, 0s)" in shown.stdout
 
 
 @pytest.mark.usefixtures("home")

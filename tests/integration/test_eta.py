@@ -16,9 +16,9 @@ def test_what_was_learned_of_a_kind_foretells_the_next(queue: Queue) -> None:
     queue.ok("add", "-g", "2", "--batch", "-", stdin="sleep 2 && sleep 600\n" * 60)
 
     queue.until(lambda: 100 < (json.loads(queue.ok("status", "--json"))["eta_s"] or 0) < 200)
-    assert re.search(r"60 waiting +~[23] min left", queue.ok("status"))
-    assert re.search(r"the whole queue: ~[23] min left", queue.shown("ls"))
+    assert re.search(r"60 waiting +~[23]m left", queue.ok("status"))
+    assert re.search(r"the whole queue: ~[23]m left", queue.shown("ls"))
     queue.ok("start", "2")
     queue.until_running(2)
-    assert re.search(r"(?m)^2 +running .*(~\d s left|any moment)", queue.ok("ls"))
+    assert re.search(r"(?m)^2 +running .*(~\ds left|any moment)", queue.ok("ls"))
     assert "as others of its kind" in queue.ok("show", "2")

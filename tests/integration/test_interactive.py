@@ -229,7 +229,7 @@ def test_the_time_limit_ends_a_session_with_its_reason(queue: Queue) -> None:
     with session(queue, *SHELL, "--for", "1s") as shell:
         assert shell.end() == 129
         assert shell.is_restored()
-        assert "job 1 was ended: over the time limit of 1 s" in shell.text
+        assert "job 1 was ended: over the time limit of 1s" in shell.text
 
 
 def test_stoker_kill_ends_a_session(queue: Queue) -> None:

@@ -93,7 +93,7 @@ def test_a_wait_ends_with_124_when_its_time_is_over(queue: Queue) -> None:
     ended = queue("wait", "1", "--timeout", "0.2s")
 
     assert (ended.code, ended.out) == (124, "")
-    assert ended.err == "stoker: not over after 0.2 s: the jobs go on\n"
+    assert ended.err == "stoker: not over after 0.2s: the jobs go on\n"
     (queue.work / "go").touch()
     assert queue("wait", "1", "--timeout", "1h").code == 0
     assert "has no unit" in queue("wait", "1", "--timeout", "5").err

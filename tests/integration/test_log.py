@@ -102,7 +102,7 @@ def test_a_stopped_daemon_ends_follow_with_a_line_and_exit_1(queue: Queue) -> No
     assert (process.returncode, out) == (1, b"")
     first, second = err.decode().splitlines()
     assert first.startswith("stoker: the daemon was stopped; running jobs go on")
-    assert second.startswith("stoker: the daemon was stopped and is not back after 10 s")
+    assert second.startswith("stoker: the daemon was stopped and is not back after 10s")
     queue.start()
     (queue.work / "go").touch()
     queue.ok("wait", "1")

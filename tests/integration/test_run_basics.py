@@ -40,7 +40,7 @@ def test_a_line_starts_when_it_arrives(stoker: Stoker) -> None:
 
 
 def _is_summary(text: str, count: int) -> bool:
-    return re.fullmatch(rf"stoker: {count} done, in [0-9.]+ s\n", text) is not None
+    return re.fullmatch(rf"stoker: {count} done, in [0-9.]+s\n", text) is not None
 
 
 def test_after_a_kill_resume_runs_each_command_to_exactly_one_success(stoker: Stoker) -> None:

@@ -10,7 +10,7 @@ def test_a_command_that_takes_too_long_is_ended_and_the_next_one_runs(stoker: St
     ended = stoker.run("--gpus", "0", "--timeout", "0.3s", lines="sleep 60\necho next\n")
 
     assert (ended.code, ended.out) == (1, "next\n")
-    assert "time limit of 0.3 s: sleep 60" in ended.err
+    assert "time limit of 0.3s: sleep 60" in ended.err
     assert "1 done, 1 killed" in ended.err
 
 

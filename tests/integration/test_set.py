@@ -60,7 +60,7 @@ def test_set_names_the_settings_of_a_running_job_that_can_change(queue: Queue) -
     )
     queue.ok("set", "1", "timeout=1s")
     queue("wait")
-    assert queue.show(1)["reason"] == "over the time limit of 1 s"
+    assert queue.show(1)["reason"] == "over the time limit of 1s"
 
 
 @pytest.mark.parametrize(

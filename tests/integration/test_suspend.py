@@ -294,7 +294,7 @@ def test_a_driver_that_hangs_is_given_up_and_the_job_runs_on(
 
         ended = queue("suspend", str(job))
         assert ended.err == (
-            f"stoker: the NVIDIA driver did not suspend job {job} within 2 s; it runs on\n"
+            f"stoker: the NVIDIA driver did not suspend job {job} within 2s; it runs on\n"
         )
         assert "it was not suspended: the NVIDIA driver did not" in queue.ok("why", str(job))
         assert state(queue, job) == "running"
@@ -342,7 +342,7 @@ def test_the_time_limit_does_not_count_while_a_job_is_suspended(
     count = len(steps(queue, job))
     queue.until(lambda: len(steps(queue, job)) > count, "it trains")
     queue("wait", str(job))
-    assert "over the time limit of 4 s" in queue.ok("why", str(job))
+    assert "over the time limit of 4s" in queue.ok("why", str(job))
 
 
 def test_wait_goes_on_while_a_job_is_suspended(queue: Queue, box: FakeGpus) -> None:

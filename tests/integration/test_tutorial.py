@@ -91,12 +91,12 @@ def test_every_line_of_the_tutorial_is_true(idle_queue: Queue, kind: type[DocPag
 
 
 def test_a_false_line_would_be_noticed() -> None:
-    assert pattern_of("1 done, in …\n").fullmatch("1 done, in 0.2 s\n")
-    assert not pattern_of("1 done, in …\n").fullmatch("2 done, in 0.2 s\n")
+    assert pattern_of("1 done, in …\n").fullmatch("1 done, in 0.2s\n")
+    assert not pattern_of("1 done, in …\n").fullmatch("2 done, in 0.2s\n")
     assert not pattern_of("").fullmatch("an unexpected word\n")
     with pytest.raises(AssertionError, match="begins with a command"):
         steps_of("no command\n")
-    assert is_shown("1 done, in …\n", "a bar\n1 done, in 3 s (output: x)\n")
+    assert is_shown("1 done, in …\n", "a bar\n1 done, in 3s (output: x)\n")
     assert not is_shown("one\ntwo\n", "two\none\n")
     assert screen_of("0 done\x1b[32m\r\n\r\x1b[1A\x1b[2K1 done\r\n") == "1 done\n"
 

@@ -147,7 +147,7 @@ def test_a_daemon_that_stays_stopped_ends_the_wait_with_exit_1(queue: Queue) -> 
             terminal.plain()
             .rstrip()
             .endswith(
-                "stoker: the daemon was stopped and is not back after 10 s: running jobs go on;"
+                "stoker: the daemon was stopped and is not back after 10s: running jobs go on;"
                 " stoker daemon start starts it, then ask again"
             )
         )

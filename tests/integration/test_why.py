@@ -17,7 +17,7 @@ def test_a_wait_for_gpus_is_explained_slot_by_slot(queue: Queue) -> None:
     text = queue.ok("why", "2")
 
     assert re.fullmatch(
-        r"job 2 waits for 2 GPUs: GPU 0 held by job 1 \(train, \d+ s, time limit in 59 min\),"
+        r"job 2 waits for 2 GPUs: GPU 0 held by job 1 \(train, [\d.]+s, time limit in 59m \d\ds\),"
         r" GPU 1 drained\n",
         text,
     )

@@ -33,7 +33,7 @@ async def read_json(request: Request, decoder: msgspec.json.Decoder[T]) -> T:
         data = await asyncio.wait_for(_read(request.receive), TIMEOUT_S)
     except asyncio.TimeoutError:
         raise RefusedError(
-            408, f"the body did not arrive within {TIMEOUT_S:.0f} s", hang_up=True
+            408, f"the body did not arrive within {TIMEOUT_S:.0f}s", hang_up=True
         ) from None
     return _decode(data, decoder)
 

@@ -185,7 +185,7 @@ class Bridge:
         except OSError as error:
             self.report(
                 Notice(
-                    f"leases stay at {self._lease_s:g} s, because {lease_s:g} s cannot be put on record"
+                    f"leases stay at {self._lease_s:g}s, because {lease_s:g}s cannot be put on record"
                     f" ({error.strerror}): stoker daemon restart tries again"
                 )
             )

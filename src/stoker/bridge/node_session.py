@@ -170,7 +170,7 @@ class NodeSession:
             self._report(LeaseExpired(self.node, self._expiry_reason()))
 
     def _expiry_reason(self) -> str:
-        return f"{self.name} was cut off for longer than its lease of {self.lease_s:g} s"
+        return f"{self.name} was cut off for longer than its lease of {self.lease_s:g}s"
 
     async def carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Connect the daemon with the node's supervisor until one of them ends the stream."""

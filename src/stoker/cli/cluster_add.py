@@ -95,7 +95,7 @@ def _add_box(
     began = time.monotonic()
     name = box.add(head, options)
     wait_until_up(home, name)
-    print(f"{name} is usable ({time.monotonic() - began:.0f} s)", flush=True)
+    print(f"{name} is usable ({time.monotonic() - began:.0f}s)", flush=True)
 
 
 def _options_of_join(args: Args) -> list[str]:

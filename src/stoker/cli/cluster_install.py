@@ -80,7 +80,7 @@ def _wait_until_up(home: str, name: str) -> None:
             return
         if time.monotonic() > deadline:
             raise StokerError(
-                f"Ray is not up {_UP_S:.0f} s after systemd has started {name}:"
+                f"Ray is not up {_UP_S:.0f}s after systemd has started {name}:"
                 f" systemctl --user status {name} and {ray_supervisor_control.log_path(home)} say more"
             )
         time.sleep(_LOOK_S)

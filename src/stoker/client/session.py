@@ -104,14 +104,14 @@ class Session:
             except NoDaemonError as error:
                 if time.monotonic() > deadline:
                     raise NoDaemonError(
-                        f"the daemon was stopped and is not back after {_TIMEOUT_S:.0f} s:"
+                        f"the daemon was stopped and is not back after {_TIMEOUT_S:.0f}s:"
                         " running jobs go on; stoker daemon start starts it, then ask again",
                         died=error.died,
                     ) from None
                 if on_notice is not None and not is_announced:
                     on_notice(
                         "the daemon was stopped; running jobs go on:"
-                        f" waiting up to {_TIMEOUT_S:.0f} s for it to be back"
+                        f" waiting up to {_TIMEOUT_S:.0f}s for it to be back"
                     )
                     is_announced = True
                 time.sleep(_STEP_S)

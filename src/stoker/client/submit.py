@@ -86,7 +86,7 @@ def _send_again(attempt: Callable[[], bytes], request_id: str) -> bytes:
             if time.monotonic() + pause_s > deadline:
                 raise StokerError(
                     f"the daemon went away while it was taking the jobs, and did not answer within"
-                    f" {RETRY_TIMEOUT_S:.0f} s: they may or may not have been added; stoker ls shows them."
+                    f" {RETRY_TIMEOUT_S:.0f}s: they may or may not have been added; stoker ls shows them."
                     f" Sent again with the request id {request_id} they are added once"
                 ) from error
 

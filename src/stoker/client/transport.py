@@ -283,4 +283,4 @@ def _timeval(seconds: float) -> bytes:
 
 
 def _silent(home: str, timeout_s: float) -> StokerError:
-    return StokerError(f"the daemon has not answered for {timeout_s:.0f} s: see {home}/daemon.log")
+    return StokerError(f"the daemon has not answered for {timeout_s:.0f}s: see {home}/daemon.log")

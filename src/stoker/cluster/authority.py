@@ -156,4 +156,4 @@ def _openssl(folder: str, *words: str) -> None:
         last = (error.stderr.strip().splitlines() or ["no reason"])[-1]
         raise StokerError(f"openssl cannot make a certificate: {last[:300]}") from None
     except subprocess.TimeoutExpired:
-        raise StokerError(f"openssl made no certificate within {_TIMEOUT_S:.0f} s") from None
+        raise StokerError(f"openssl made no certificate within {_TIMEOUT_S:.0f}s") from None

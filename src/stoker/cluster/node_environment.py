@@ -88,7 +88,7 @@ def _run_setup(setup: str, environ: Mapping[str, str]) -> dict[str, str]:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        raise StokerError(f"--setup has not ended within {_SETUP_S:.0f} s: {setup}") from None
+        raise StokerError(f"--setup has not ended within {_SETUP_S:.0f}s: {setup}") from None
     if ended.returncode:
         lines = ended.stderr.decode(errors="replace").strip().splitlines()
         raise StokerError(f"--setup fails ({(lines or ['no reason given'])[-1][:300]}): {setup}")

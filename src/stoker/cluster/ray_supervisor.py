@@ -129,7 +129,7 @@ class RaySupervisor:
                     reason, pause_s = "Ray on the head has begun anew", 0.0
                 if time.monotonic() - began > _SETTLED_S:
                     pause_s = 0.0
-                log(f"Ray has ended ({reason}); again in {pause_s:.0f} s")
+                log(f"Ray has ended ({reason}); again in {pause_s:.0f}s")
                 self._tell(f"error: {reason}\n")
                 self._note(state="waiting", ray_pid=None, reason=reason)
                 self._wait(pause_s)

@@ -115,7 +115,7 @@ def stop_ray_supervisor(home: str) -> bool:
         return False
     if not pid_lock.end_holder(lock_path(home), pid, _END_PATIENCE_S):
         raise StokerError(
-            f"the Ray supervisor (process {pid}) has not ended within {_END_PATIENCE_S:.0f} s:"
+            f"the Ray supervisor (process {pid}) has not ended within {_END_PATIENCE_S:.0f}s:"
             f" {log_path(home)} may say why"
         )
     return True

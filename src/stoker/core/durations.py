@@ -7,12 +7,16 @@ import re
 from stoker.errors import UsageError
 
 _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
-_PARTS = re.compile(r"(?:(\d{1,9}(?:\.\d{1,9})?)([smhdw]))+")
+_PART = r"\d{1,9}(?:\.\d{1,9})?[smhdw]"
+_PARTS = re.compile(f"{_PART}(?: ?{_PART})*")
 _CLOCK = re.compile(r"(?:(\d{1,9}):)?(\d{1,2}):(\d{2})")
 
 
 def parse_duration(text: str) -> float:
-    """Parse `90s`, `2h`, `1d12h`, `1.5h` or `HH:MM:SS` into seconds. A number without a unit is an error."""
+    """Parse `90s`, `2h`, `1d12h`, `3m 05s`, `1.5h` or `HH:MM:SS` into seconds.
+
+    A number without a unit is an error.
+    """
     clock = _CLOCK.fullmatch(text)
     if clock and clock[1] is not None:
         seconds: float = int(clock[1]) * 3600 + int(clock[2]) * 60 + int(clock[3])
@@ -54,38 +58,35 @@ def spell_duration(seconds: float) -> str:
 
 
 def format_duration(seconds: float) -> str:
-    """Write a duration for a table: 0.4 s, 12 s, 3:05, 1:02:03, 2 d 03:04."""
+    """Write a duration in its two largest units: 0.4s, 12s, 3m 05s, 1h 02m, 2d 03h."""
     if seconds < 10:
-        return f"{seconds:.1f} s"
+        return f"{max(seconds, 0.0):.1f}s"
     whole = int(seconds)
     if whole < 60:
-        return f"{whole} s"
-    minutes, second = divmod(whole, 60)
-    if minutes < 60:
-        return f"{minutes}:{second:02}"
-    hours, minute = divmod(minutes, 60)
-    if hours < 24:
-        return f"{hours}:{minute:02}:{second:02}"
-    return f"{hours // 24} d {hours % 24:02}:{minute:02}"
+        return f"{whole}s"
+    for unit, size_s, part, part_s in (("d", 86400, "h", 3600), ("h", 3600, "m", 60)):
+        if whole >= size_s:
+            return f"{whole // size_s}{unit} {whole % size_s // part_s:02}{part}"
+    return f"{whole // 60}m {whole % 60:02}s"
 
 
 def format_roughly(seconds: float) -> str:
-    """Write roughly how long something takes: 0 s, 40 s, 5 min, 3 h, 2 d."""
-    for unit, size_s in (("d", 86400), ("h", 3600), ("min", 60)):
-        # A unit is used from two of it on: 90 min says more than 1 h.
+    """Write roughly how long something takes: 0s, 40s, 5m, 3h, 2d."""
+    for unit, size_s in (("d", 86400), ("h", 3600), ("m", 60)):
+        # A unit is used from two of it on: 90m says more than 1h.
         if seconds >= size_s * 2:
-            return f"{int(seconds // size_s)} {unit}"
-    return f"{int(seconds)} s"
+            return f"{int(seconds // size_s)}{unit}"
+    return f"{int(seconds)}s"
 
 
 def format_ago(seconds: float) -> str:
-    """Write roughly how long ago something happened: now, 40 s ago, 5 min ago, 3 h ago, 2 d ago."""
+    """Write roughly how long ago something happened: now, 40s ago, 5m ago, 3h ago, 2d ago."""
     return f"{format_roughly(seconds)} ago" if seconds >= 1 else "now"
 
 
 def format_left(seconds: float) -> str:
-    """Write roughly how much time is left: ~5 min left; `any moment` if the time is up."""
-    for unit, size_s in (("d", 86400), ("h", 3600), ("min", 60), ("s", 1)):
+    """Write roughly how much time is left: ~5m left; `any moment` if the time is up."""
+    for unit, size_s in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
         if seconds >= size_s * (2 if size_s > 1 else 1):
-            return f"~{seconds / size_s:.0f} {unit} left"
+            return f"~{seconds / size_s:.0f}{unit} left"
     return "any moment"

@@ -7,6 +7,8 @@ from typing import Literal
 
 import msgspec
 
+from stoker.core.durations import format_duration
+
 _SHOWN = 8
 
 
@@ -78,21 +80,9 @@ def describe_slot(slot: SlotView) -> SlotCell:
 
 def _describe(occupant: Occupant) -> str:
     facts = [] if occupant.name is None else [occupant.name]
-    facts.append(clock(occupant.since_s))
+    facts.append(format_duration(occupant.since_s))
     if occupant.paused:
         facts.append("paused")
     if occupant.limit_in_s is not None:
-        facts.append(f"time limit in {clock(occupant.limit_in_s)}")
+        facts.append(f"time limit in {format_duration(occupant.limit_in_s)}")
     return f"job {occupant.job} ({', '.join(facts)})"
-
-
-def clock(seconds: float) -> str:
-    """Write a span of time: 45 s, 50 min, 01:10 h, 3 d 04:00 h."""
-    whole = max(0, int(seconds))
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min"
-    days, rest = divmod(whole, 86400)
-    text = f"{rest // 3600:02}:{rest % 3600 // 60:02} h"
-    return f"{days} d {text}" if days else text

@@ -76,7 +76,7 @@ async def _serve(home: str, args: argparse.Namespace) -> None:
         await daemon.run(lambda: _tell(args.ready_fd, "ready\n"))
     finally:
         daemon.close()
-        log(f"stopped after {time.time() - daemon.since:.0f} s")
+        log(f"stopped after {time.time() - daemon.since:.0f}s")
 
 
 def _give_up(ready_fd: int | None, reason: str) -> int:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
+from stoker.core.durations import spell_duration
 from stoker.core.turns import Claim, is_its_turn, next_in_line
 from stoker.engine.gpu_users import GpuUsers
 from stoker.engine.reserved_gpus import ReservedGpus
@@ -176,7 +177,7 @@ class GpuYields:
         state.close(ClosedBy.TURN, text)
         if state.current is not None and self.push is not None:
             stay_s = self._stay_s()
-            self.push(state.current, f"made room after {stay_s:g} s: {text}")
+            self.push(state.current, f"made room after {spell_duration(stay_s or 0.0)}: {text}")
 
     def _job_s(self, state: SlotState) -> float:
         """How long the last job on a GPU took; of jobs that shared it, the longest."""

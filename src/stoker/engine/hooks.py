@@ -76,7 +76,7 @@ class Hooks:
                     argv, data, facts, _TIMEOUT_S, stdout=asyncio.subprocess.DEVNULL
                 )
             except TimeoutError:
-                self._complain(name, f"took longer than {_TIMEOUT_S:g} s and was killed")
+                self._complain(name, f"took longer than {_TIMEOUT_S:g}s and was killed")
                 return
             except OSError as error:
                 self._complain(name, f"cannot be run: {error.strerror}")

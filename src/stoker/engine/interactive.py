@@ -159,5 +159,5 @@ def _idle_warning(running: RunningAttempt, unused_s: float, left_s: float) -> st
 
 def _minutes(seconds: float) -> str:
     if seconds < 90:
-        return f"{max(1, round(seconds))} s"
-    return f"{round(seconds / 60)} min"
+        return f"{max(1, round(seconds))}s"
+    return f"{round(seconds / 60)}m"

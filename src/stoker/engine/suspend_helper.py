@@ -53,7 +53,7 @@ class SuspendHelper:
         except ConflictError as error:  # nothing is changed
             return HelperAnswer(refusal=str(error))
         except TimeoutError:
-            why = f"the NVIDIA driver did not suspend job {order.job} within {limit_s:g} s"
+            why = f"the NVIDIA driver did not suspend job {order.job} within {limit_s:g}s"
         except StokerError as error:
             why = str(error)
         return HelperAnswer(refusal=f"{why}; {await self._undo(order, limit_s)}")
@@ -66,7 +66,7 @@ class SuspendHelper:
         except TimeoutError:
             told = await self._tell_states(order)
             return HelperAnswer(
-                refusal=f"the NVIDIA driver did not answer within {limit_s:g} s; {told}"
+                refusal=f"the NVIDIA driver did not answer within {limit_s:g}s; {told}"
             )
         except StokerError as error:
             return HelperAnswer(refusal=str(error))
@@ -81,7 +81,7 @@ class SuspendHelper:
         except TimeoutError:
             told = await self._tell_states(order)
             return HelperAnswer(
-                refusal=f"the NVIDIA driver did not resume it within {limit_s:g} s; {told}"
+                refusal=f"the NVIDIA driver did not resume it within {limit_s:g}s; {told}"
             )
         except StokerError as error:  # the helper died: another one finishes its work
             return HelperAnswer(refusal=str(error), try_again=True)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from stoker.core.durations import spell_duration
 from stoker.core.job import Ending
 from stoker.engine.deadlines import Deadlines
 from stoker.engine.running_attempt import EndRequest, Paused, Running, RunningAttempt
@@ -153,7 +154,7 @@ class Termination:
                 return
             request = running.entry.request
             whose = "" if limit_s == request.timeout_s else " that this machine's rules set"
-            reason = f"over the time limit of {limit_s:g} s{whose}"
+            reason = f"over the time limit of {spell_duration(limit_s)}{whose}"
             ending = Ending.PREEMPT if request.options.requeue else Ending.OVERDUE
             self._record(running.attempt.job, ending, reason)
             self._end(running, ending, reason)

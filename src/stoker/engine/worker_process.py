@@ -108,5 +108,5 @@ class WorkerProcesses:
                 return await ask(self._home, name, order, TIMEOUT_S)
             except TimeoutError:
                 raise ConflictError(
-                    f"this took longer than {TIMEOUT_S:g} s and was given up: ask for less"
+                    f"this took longer than {TIMEOUT_S:g}s and was given up: ask for less"
                 ) from None

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from stoker.accounts import name_of, printable
+from stoker.core.durations import format_roughly
 from stoker.gpus.lease import open_to_read
 
 _NOTE_BYTES = 1024
@@ -37,9 +38,9 @@ class Holder(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The holder as tables show it: `me: stoker-1 (pid 7, 12 min)`."""
-        minutes = f"{int(time.time() - self.since) // 60} min" if self.since else None
-        known = ", ".join(filter(None, [f"pid {self.pid}" if self.pid else None, minutes]))
+        """The holder as tables show it: `me: stoker-1 (pid 7, 12m)`."""
+        held_for = format_roughly(time.time() - self.since) if self.since else None
+        known = ", ".join(filter(None, [f"pid {self.pid}" if self.pid else None, held_for]))
         return f"{self.user}: {self.what}" + (f" ({known})" if known else "")
 
     def __str__(self) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from stoker.core.durations import format_duration
 from stoker.core.job import Request
 from stoker.core.lifecycle import State, is_pending
 from stoker.core.placement import read_where
@@ -13,7 +14,6 @@ from stoker.core.suspension import Stage
 from stoker.core.wait_reason import (
     SlotCell,
     SlotView,
-    clock,
     describe_slot,
     waits_for_slots,
 )
@@ -115,7 +115,7 @@ def _text(context: QueueContext, facts: Facts, state: State) -> str:
             begin = (facts.begin_at_us or 0) / 1e6
             at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(begin))
             again = ", when it is tried again" if facts.attempt else ""
-            return f"is delayed until {at}, in {clock(begin - time.time())}{again}"
+            return f"is delayed until {at}, in {format_duration(begin - time.time())}{again}"
         case State.STARTING | State.RUNNING | State.PAUSED:
             return explain_running(context, facts, state)
         case State.SUSPENDED:

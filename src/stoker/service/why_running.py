@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 
+from stoker.core.durations import format_duration
 from stoker.core.lifecycle import State
 from stoker.core.node import NodeFacts
 from stoker.core.size import format_bytes
-from stoker.core.wait_reason import Occupant, clock
+from stoker.core.wait_reason import Occupant
 from stoker.engine.context import QueueContext
 from stoker.engine.running_attempt import Running, RunningAttempt
 from stoker.store.queue_jobs import Facts
@@ -32,7 +33,7 @@ def occupant_of(running: RunningAttempt, now: float) -> Occupant:
 
 def describe_away(node: NodeFacts) -> str:
     """Tell since when a node is away, and why."""
-    since = clock(time.time() - (node.since or 0))
+    since = format_duration(time.time() - (node.since or 0))
     return f"node {node.name} is away since {since} ({node.away})"
 
 
@@ -47,7 +48,7 @@ def _running(context: QueueContext, facts: Facts, state: State) -> str:
         return f"is being started {where}"
     occupant = occupant_of(running, context.engine.clock())
     word = "paused" if state is State.PAUSED else "running"
-    text = f"is {word} {where} ({clock(occupant.since_s)})"
+    text = f"is {word} {where} ({format_duration(occupant.since_s)})"
     if running.end_request is not None:
         return f"{text} and is being ended: {running.end_request.reason}"
     if running.is_suspended:
@@ -59,7 +60,7 @@ def _running(context: QueueContext, facts: Facts, state: State) -> str:
     if context.engine.gpus.is_mps_client(running):
         text += ", through MPS"
     if occupant.limit_in_s is not None:
-        text += f", time limit in {clock(occupant.limit_in_s)}"
+        text += f", time limit in {format_duration(occupant.limit_in_s)}"
     text += _not_suspended(running)
     mark = context.waste.mark_of(running)
     return text if mark is None else f"{text}; {mark[0].kind.value}: {mark[0].text}"

@@ -77,7 +77,7 @@ def test_leases_stay_unchanged_if_new_ones_cannot_be_recorded(
     assert bridge.sessions["n1"].lease_s == 30.0
     assert daemon.reports == [
         Notice(
-            "leases stay at 30 s, because 300 s cannot be put on record (Is a directory):"
+            "leases stay at 30s, because 300s cannot be put on record (Is a directory):"
             " stoker daemon restart tries again"
         ),
         Away("n1", "it has not answered yet"),

@@ -130,11 +130,11 @@ def test_the_gpu_column_shows_slots_or_the_number_of_gpus(job: Job, cell: object
 
 
 def test_the_time_columns_fit_each_state() -> None:
-    assert (took(a_job(), NOW), when(a_job(), NOW)) == ("50 s", "2 min ago")
+    assert (took(a_job(), NOW), when(a_job(), NOW)) == ("50s", "2m ago")
     running = a_job(state=State.RUNNING)
-    assert (took(running, NOW), when(running, NOW)) == ("3:20", "")
+    assert (took(running, NOW), when(running, NOW)) == ("3m 20s", "")
     waiting = a_job(state=State.WAITING)
-    assert (took(waiting, NOW), when(waiting, NOW)) == ("", "5 min ago")
+    assert (took(waiting, NOW), when(waiting, NOW)) == ("", "5m ago")
 
 
 def test_a_command_is_one_line_and_a_name_has_its_project() -> None:

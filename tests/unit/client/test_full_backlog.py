@@ -41,6 +41,6 @@ def test_a_client_waits_while_the_sockets_backlog_is_full(
 def test_a_full_backlog_is_reported_after_the_timeout(
     full_listener: socket.socket, tmp_path: Path
 ) -> None:
-    with pytest.raises(StokerError, match="has not answered for 0 s"):
+    with pytest.raises(StokerError, match="has not answered for 0s"):
         Connection(str(tmp_path), timeout_s=0.05)
     full_listener.accept()[0].close()

@@ -84,7 +84,7 @@ def test_an_answer_that_is_not_http_is_a_broken_connection(serve: Serve, home: P
 
 def test_a_silent_daemon_is_a_timeout_error(serve: Serve, home: Path) -> None:
     serve(lambda connection: connection.recv(1 << 20) and connection.recv(1))
-    with pytest.raises(StokerError, match="has not answered for 0 s"):
+    with pytest.raises(StokerError, match="has not answered for 0s"):
         Connection(str(home), timeout_s=0.05).request("GET", "/")
 
 

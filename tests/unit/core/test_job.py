@@ -60,13 +60,13 @@ def test_exit_zero_is_success() -> None:
 
 
 def test_what_we_ended_ourselves_is_killed_and_says_why() -> None:
-    outcome = judge(signal.SIGTERM, killed_because="time limit of 2 s")
+    outcome = judge(signal.SIGTERM, killed_because="time limit of 2s")
 
-    assert outcome == Outcome(event=Event.KILL, status=15, reason="time limit of 2 s")
+    assert outcome == Outcome(event=Event.KILL, status=15, reason="time limit of 2s")
 
 
 def test_what_we_ended_is_killed_however_it_then_exited() -> None:
-    outcome = judge(0, killed_because="over the time limit of 2 s")
+    outcome = judge(0, killed_because="over the time limit of 2s")
 
     assert outcome.event is Event.KILL
     assert outcome.status == 0

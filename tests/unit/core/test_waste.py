@@ -58,7 +58,7 @@ def test_an_attempt_that_holds_memory_and_computes_nothing_is_idle() -> None:
     attempt.go_on(1, SOME, sm_pct=80.0)
     assert attempt.go_on(14.8, SOME) == []
     assert attempt.go_on(0.2, SOME) == ["idle"]
-    assert attempt.text() == "15 min without computing, holds 12.0 GiB"
+    assert attempt.text() == "15m without computing, holds 12.0 GiB"
     assert attempt.go_on(0.2, SOME, sm_pct=1.0) == []
 
 
@@ -66,7 +66,7 @@ def test_an_attempt_that_never_touches_its_gpu_is_idle_if_it_has_the_gpu_alone()
     attempt = Attempt()
     assert attempt.go_on(16, SOME, mem_bytes=0, alone=False) == []
     assert attempt.go_on(1, SOME, mem_bytes=0) == ["idle"]
-    assert attempt.text() == "17 min without computing"
+    assert attempt.text() == "17m without computing"
 
 
 def test_an_attempt_whose_load_is_unknown_is_never_idle() -> None:
@@ -81,7 +81,7 @@ def test_silence_with_unchanging_gpu_use_is_a_stall(sm_pct: float) -> None:
     attempt.go_on(5, SOME, sm_pct=70.0)
     assert attempt.go_on(30, sm_pct=sm_pct) == []  # the change itself was use
     assert attempt.go_on(0.2, sm_pct=sm_pct) == ["stalled"]
-    assert attempt.text() == f"30 min without output, metric or change of GPU use ({sm_pct:.0f} %)"
+    assert attempt.text() == f"30m without output, metric or change of GPU use ({sm_pct:.0f} %)"
 
 
 def test_output_a_metric_or_changing_gpu_use_end_a_stall() -> None:
@@ -124,7 +124,7 @@ def test_without_a_view_of_the_gpu_only_a_limit_of_the_user_counts_silence() -> 
     attempt.rules = WasteRules(mark_stall_s=30 * MIN, end_stall_s=1000 * MIN)
     assert attempt.found() == []
     assert attempt.go_on(400, is_seen=False) == ["stalled!"]
-    assert attempt.text() == "16 h without output or metric"
+    assert attempt.text() == "16h without output or metric"
 
 
 def test_a_driver_that_stops_answering_starts_the_clocks_again() -> None:

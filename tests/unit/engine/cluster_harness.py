@@ -20,7 +20,7 @@ from stoker.executors.node_reports import (
 )
 from unit.engine.engine_harness import Harness
 
-OUT = "h1 was cut off for longer than its lease of 30 s"
+OUT = "h1 was cut off for longer than its lease of 30s"
 
 
 class Fleet(MultiNodeExecutor):

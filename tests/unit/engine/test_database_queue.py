@@ -214,7 +214,7 @@ class TestWithoutGpu:
         harness.add("light", gpus=0, timeout_s=60)
         assert harness.engine.patience_s() == 60
         harness.wait(60)
-        assert harness.attempts(1) == [(1, "killed", "over the time limit of 60 s")]
+        assert harness.attempts(1) == [(1, "killed", "over the time limit of 1m")]
 
 
 class TestTimeLimits:
@@ -225,7 +225,7 @@ class TestTimeLimits:
         assert harness.executor.running == ["2.1"]
         harness.wait(30)
         assert harness.executor.running == []
-        assert harness.attempts(2) == [(1, "killed", "over the time limit of 90 s")]
+        assert harness.attempts(2) == [(1, "killed", "over the time limit of 1m30s")]
 
     def test_what_is_over_time_is_tried_again_if_it_has_retries(self, harness: Harness) -> None:
         harness.add("a", timeout_s=60, retries=1)
@@ -251,7 +251,7 @@ class TestTimeLimits:
         harness.settle()
         assert harness.engine.patience_s() == 20
         harness.wait(20)
-        assert harness.attempts(1) == [(1, "killed", "over the time limit of 60 s")]
+        assert harness.attempts(1) == [(1, "killed", "over the time limit of 1m")]
 
 
 class TestRetries:

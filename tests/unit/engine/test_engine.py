@@ -270,7 +270,7 @@ def test_over_its_time_limit_a_job_gets_term_and_is_killed(stage: Stage) -> None
     assert stage.executor.signals == [("1.1", signal.SIGTERM)]
     assert engine.tally == Tally(killed=1)
     assert stage.attempts() == [(1, 1, "killed", 15, stage.ears.ended[0][2])]
-    assert "time limit of 60 s" in str(stage.ears.ended[0][2])
+    assert "time limit of 1m" in str(stage.ears.ended[0][2])
 
 
 def test_what_ignores_term_gets_kill_after_a_grace(stage: Stage) -> None:

@@ -336,7 +336,7 @@ def test_a_time_limit_of_the_box_that_changes_counts_for_running_jobs(box: Box) 
     box.run(100, {"ann": 1000.0})
     assert len(ann.executor.running) == 2
     box.run(20, {"ann": 1000.0})
-    assert "over the time limit of 200 s that this machine's rules set" in ann.why(1)
+    assert "over the time limit of 3m20s that this machine's rules set" in ann.why(1)
     ann.add("train", timeout_s=300.0)
     box.file.rules = BoxRules()
     box.file.has_changed = True
@@ -349,7 +349,7 @@ def test_a_job_ends_at_the_time_limit_of_the_box(box: Box) -> None:
     ann = box.add("ann", 401001)
     ann.add("train")
     box.run(101, {"ann": 1000.0})
-    assert "over the time limit of 100 s that this machine's rules set" in ann.why(1)
+    assert "over the time limit of 1m40s that this machine's rules set" in ann.why(1)
 
 
 def test_a_preemptible_job_makes_room_after_the_time_that_the_rules_give_it(box: Box) -> None:

@@ -82,7 +82,7 @@ def test_one_that_hangs_is_killed_with_all_it_has_started(
     monkeypatch.setattr(hooks, "_TIMEOUT_S", 0.2)
 
     assert play({"on-finish": "sleep 1000 & sleep 1000"}, DONE) == [
-        "on-finish took longer than 0.2 s and was killed"
+        "on-finish took longer than 0.2s and was killed"
     ]
 
 
@@ -154,9 +154,7 @@ def test_a_mark_runs_its_hook_and_sends_a_message_only_if_the_job_asks_for_it(
         config.change("on-mark", f'echo "{facts}" >> {tmp_path}/out')
         config.change("notify", "tgram://token/chat")
         keeper = Hooks(config, told.append)
-        keeper.on_mark(
-            running(7), Mark(Waste.IDLE, 0.0, "15 min without computing"), notifies=False
-        )
+        keeper.on_mark(running(7), Mark(Waste.IDLE, 0.0, "15m without computing"), notifies=False)
         keeper.on_mark(running(8), Mark(Waste.DIVERGED, 0.0, "loss is nan"), notifies=True)
         while keeper._tasks:
             await asyncio.sleep(0.01)
@@ -166,7 +164,7 @@ def test_a_mark_runs_its_hook_and_sends_a_message_only_if_the_job_asks_for_it(
 
     assert told == []
     assert sorted((tmp_path / "out").read_text().splitlines()) == [
-        "7 running idle [15 min without computing]",
+        "7 running idle [15m without computing]",
         "8 running diverged [loss is nan]",
     ]
     assert json.loads((tmp_path / "messages").read_text()) == {

@@ -111,7 +111,7 @@ def test_an_idle_session_is_warned_a_minute_before_it_ends(world: World) -> None
     world.pass_s(2, running)
     [notice] = world.notices()
     assert notice == (
-        "job 7 is idle (29 min without GPU use and typing): it ends in 60 s; press a key to keep it"
+        "job 7 is idle (29m without GPU use and typing): it ends in 60s; press a key to keep it"
     )
     world.pass_s(58, running)
     assert world.ended == []
@@ -127,7 +127,7 @@ def test_a_jupyter_server_is_warned_in_its_own_words(world: World) -> None:
     world.pass_s(0, running)
     world.pass_s(HALF_HOUR_S - 59, running)
     [notice] = world.notices()
-    assert notice.endswith("without GPU use and requests): it ends in 60 s; use it to keep it")
+    assert notice.endswith("without GPU use and requests): it ends in 60s; use it to keep it")
 
 
 def test_gpu_use_and_typing_keep_a_session(world: World) -> None:
@@ -174,13 +174,13 @@ def test_the_time_limit_is_announced_five_minutes_and_one_minute_before(world: W
     assert world.notices() == []
     world.pass_s(2, running)
     assert world.notices() == [
-        "job 7 ends in 5 min, at its time limit of 2h; stoker set 7 timeout=4h gives it more"
+        "job 7 ends in 5m, at its time limit of 2h; stoker set 7 timeout=4h gives it more"
     ]
     world.pass_s(100, running)
     assert world.notices() == []
     world.pass_s(140, running)
     [notice] = world.notices()
-    assert notice.startswith("job 7 ends in 59 s")
+    assert notice.startswith("job 7 ends in 59s")
 
 
 def test_a_time_limit_of_the_machine_is_announced_as_such(world: World) -> None:
@@ -190,7 +190,7 @@ def test_a_time_limit_of_the_machine_is_announced_as_such(world: World) -> None:
     world.pass_s(0, running)
     world.pass_s(3600 - 299, running)
     assert world.notices() == [
-        "job 7 ends in 5 min, at the time limit of 1h that this machine's rules set"
+        "job 7 ends in 5m, at the time limit of 1h that this machine's rules set"
     ]
 
 

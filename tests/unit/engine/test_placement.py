@@ -146,7 +146,7 @@ def test_a_node_that_is_away_is_waited_for_and_why_says_since_when(cluster: Clus
 
     text = cluster.why(1)
     assert "waits for 1 GPU that fit --node h3" in text
-    assert "node h3 is away since 5 min (its link is cut)" in text
+    assert "node h3 is away since 5m 00s (its link is cut)" in text
     place = cluster.engine.add_slot(("0",), ("h3/GPU-0",), "h3")
     cluster.settle()
     assert place.current is None

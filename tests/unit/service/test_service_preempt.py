@@ -138,7 +138,7 @@ class TestTimeLimit:
         harness = make_harness(gpus=1)
         harness.add("a", "b", timeout_s=60, requeue=True)
         harness.wait(60)
-        assert harness.attempts(1) == [(1, "preempted", "over the time limit of 60 s")]
+        assert harness.attempts(1) == [(1, "preempted", "over the time limit of 1m")]
         assert harness.executor.running == ["2.1"]
         harness.wait(60)
 
@@ -161,8 +161,8 @@ class TestTimeLimit:
         harness.settle()
 
         assert harness.states() == {1: "running", 2: "killed", 3: "running"}
-        assert harness.attempts(1) == [(1, "preempted", "over the time limit of 60 s")]
-        assert harness.attempts(2) == [(1, "killed", "over the time limit of 60 s")]
+        assert harness.attempts(1) == [(1, "preempted", "over the time limit of 1m")]
+        assert harness.attempts(2) == [(1, "killed", "over the time limit of 1m")]
 
 
 class TestPushing:

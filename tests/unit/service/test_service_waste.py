@@ -103,10 +103,10 @@ def test_marks_come_and_go_and_end_nothing(world: World) -> None:
     world.go_on(1, 70.0, "step\n")
     assert world.mark() is None
     world.go_on(16, 0.0, "step\n")
-    assert world.text() == "idle: 16 min without computing, holds 12.0 GiB"
-    assert world.harness.why(1).endswith("; idle: 16 min without computing, holds 12.0 GiB")
+    assert world.text() == "idle: 16m without computing, holds 12.0 GiB"
+    assert world.harness.why(1).endswith("; idle: 16m without computing, holds 12.0 GiB")
     world.go_on(31, 0.0)
-    assert world.text() == "stalled: 31 min without output, metric or change of GPU use (0 %)"
+    assert world.text() == "stalled: 31m without output, metric or change of GPU use (0 %)"
     world.go_on(1, 70.0, "loss nan\n")
     assert world.text() == "diverged: loss is nan in its log"
     world.go_on(1, 70.0, "loss 0.5\n")
@@ -142,7 +142,7 @@ def test_a_stalled_job_is_ended_and_tried_again_as_its_retries_allow(world: Worl
     assert world.harness.executor.running == ["1.2"]
     world.go_on(1, 100.0, "step\n", key="1.2")
     world.go_on(5, 100.0, key="1.2")
-    reason = "stalled: 5 min without output, metric or change of GPU use (100 %) (--stall 5m)"
+    reason = "stalled: 5m without output, metric or change of GPU use (100 %) (--stall 5m)"
     assert world.harness.attempts(1) == [(1, "failed", reason), (2, "failed", reason)]
     assert world.failure() == "stalled"
 
@@ -150,7 +150,7 @@ def test_a_stalled_job_is_ended_and_tried_again_as_its_retries_allow(world: Worl
 def test_an_idle_job_is_ended_with_its_reason(world: World) -> None:
     world.harness.add("train", idle_s=5 * MIN)
     world.go_on(6, 0.0, "step\n")
-    reason = "idle: 5 min without computing, holds 12.0 GiB (--idle 5m)"
+    reason = "idle: 5m without computing, holds 12.0 GiB (--idle 5m)"
     assert world.harness.attempts(1) == [(1, "failed", reason)]
     assert world.failure() == "idle"
 

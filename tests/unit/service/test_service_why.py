@@ -26,13 +26,13 @@ def test_every_slot_is_accounted_for(still: Harness) -> None:
     still.add("small")
 
     assert still.why(3) == (
-        "job 3 waits for 2 GPUs: GPU 0 held by job 1 (train, 01:10 h, time limit in 49 min),"
-        " GPU 1 held by job 2 (30 s)"
+        "job 3 waits for 2 GPUs: GPU 0 held by job 1 (train, 1h 10m, time limit in 49m 30s),"
+        " GPU 1 held by job 2 (30s)"
     )
     assert still.why(4).endswith("; 1 job ahead of it")
     still.pause("2")
     still.gpus("drain", "0")
-    assert "GPU 0 drained, GPU 1 held by job 2 (30 s, paused)" in still.why(3)
+    assert "GPU 0 drained, GPU 1 held by job 2 (30s, paused)" in still.why(3)
     still.engine.slot_table.states[1].close(ClosedBy.GPU, "in use by ann (pid 7, 14.2 GiB)")
     assert "GPU 1 in use by ann (pid 7, 14.2 GiB)" in still.why(3)
 
@@ -43,7 +43,7 @@ def test_a_slot_that_is_kept_for_another_is_told(still: Harness) -> None:
     still.add("small")
 
     assert still.why(3) == (
-        "job 3 waits for 1 GPU: GPU 0 held by job 1 (0 s),"
+        "job 3 waits for 1 GPU: GPU 0 held by job 1 (0.0s),"
         " GPU 1 kept for job 2, which needs 2 GPUs and is ahead; 1 job ahead of it"
     )
 
@@ -72,7 +72,7 @@ def test_a_gpu_that_is_not_for_its_project_is_told(still: Harness) -> None:
     still.add("a", "b", project="p")
 
     assert still.why(2) == (
-        "job 2 waits for 1 GPU: GPU 0 is not for its project, GPU 1 held by job 1 (0 s)"
+        "job 2 waits for 1 GPU: GPU 0 is not for its project, GPU 1 held by job 1 (0.0s)"
     )
 
 
@@ -100,18 +100,18 @@ def test_what_has_not_come_to_the_queue_yet(still: Harness) -> None:
     assert still.why(2) == "job 2 waits for the success of job 1 (a, held)"
     assert still.why(4) == "job 4 waits for the end of job 1 (a, held)"
     until = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(still.now + 600))
-    assert still.why(3) == f"job 3 is delayed until {until}, in 10 min"
+    assert still.why(3) == f"job 3 is delayed until {until}, in 10m 00s"
 
 
 def test_what_runs_and_what_is_paused(still: Harness) -> None:
     still.add("a", timeout_s=100)
     still.add("b", gpus=0)
     still.now += 10
-    assert still.why(1) == "job 1 is running on GPU 0 (10 s), time limit in 1 min"
-    assert still.why(2) == "job 2 is running without GPU (10 s)"
+    assert still.why(1) == "job 1 is running on GPU 0 (10s), time limit in 1m 30s"
+    assert still.why(2) == "job 2 is running without GPU (10s)"
     still.pause("1")
     assert still.why(1) == (
-        "job 1 is paused on GPU 0 (10 s), and keeps its GPU memory: stoker resume 1 lets it go on"
+        "job 1 is paused on GPU 0 (10s), and keeps its GPU memory: stoker resume 1 lets it go on"
     )
     still.executor.ignore_signals("2.1")
     still.kill("2")
@@ -138,7 +138,7 @@ def test_what_became_of_the_attempt_before_is_told(still: Harness) -> None:
     still.add("a", retries=1)
     still.end("1.1", FAILED)
     before = "; attempt 1 failed: exit 1"
-    assert still.why(1) == f"job 1 is running on GPU 0 (0 s){before}"
+    assert still.why(1) == f"job 1 is running on GPU 0 (0.0s){before}"
     still.end("1.2")
     assert still.why(1) == f"job 1 is done: it ended with exit 0{before}"
 

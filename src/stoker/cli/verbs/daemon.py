@@ -192,7 +192,7 @@ def _end_unreachable(home: str) -> bool:
 
 def _has_not_ended(home: str, pid: int) -> StokerError:
     return StokerError(
-        f"the daemon (pid {pid}) has not ended within {_STOP_TIMEOUT_S:.0f} s: {home}/daemon.log may"
+        f"the daemon (pid {pid}) has not ended within {_STOP_TIMEOUT_S:.0f}s: {home}/daemon.log may"
         f" say why; kill -KILL {pid} ends it, and jobs run on"
     )
 

@@ -10,9 +10,8 @@ from stoker.cli.arguments import JSON, Args, arg
 from stoker.cli.messages import print_json
 from stoker.client.client import Client
 from stoker.client.transport import NoDaemonError
-from stoker.core.durations import parse_duration, spell_duration
+from stoker.core.durations import format_duration, parse_duration, spell_duration
 from stoker.core.user_reservation import spell_time
-from stoker.core.wait_reason import clock
 from stoker.errors import UsageError
 from stoker.wire import EndReservation, Reserve, UserReservationInfo
 from stoker.wire.gpus import MAX_RESERVE_S
@@ -144,7 +143,7 @@ def _describe(made: UserReservationInfo, now: float) -> str:
 
 def _describe_state(each: UserReservationInfo, now: float) -> str:
     if each.begin_at > now and each.waits_for is None:
-        return f"begins in {clock(each.begin_at - now)}"
+        return f"begins in {format_duration(each.begin_at - now)}"
     has = [f"GPU {', '.join(each.held)}"] if each.held else []
     if each.elsewhere:
         has.append(f"{each.elsewhere} in use by another Stoker of yours")

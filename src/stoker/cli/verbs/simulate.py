@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from stoker.cli.arguments import JSON, Args, arg
 from stoker.cli.messages import print_json
 from stoker.cli.tables import Column, print_table
+from stoker.core.durations import format_duration
 from stoker.errors import UsageError
 
 if TYPE_CHECKING:
@@ -119,7 +120,9 @@ def _compare_orders(args: Args, machines: Sequence[Machine]) -> int:
                 [
                     order,
                     *(
-                        _span(statistics.median(getattr(each, name) for each in outcomes[order]))
+                        format_duration(
+                            statistics.median(getattr(each, name) for each in outcomes[order])
+                        )
                         for name in ("mean_s", "p95_s", "longest_s")
                     ),
                 ]
@@ -176,7 +179,7 @@ def _print(machine: Machine, contests: Sequence[Comparison]) -> None:
     jobs = sum(next(iter(contest.outcomes.values())).jobs for contest in contests)
     least_s = statistics.median(contest.bound_s for contest in contests)
     gain = statistics.median(contest.share_of_gain for contest in contests)
-    print(f"{machine.text}: {jobs} jobs, at the least {_span(least_s)}")
+    print(f"{machine.text}: {jobs} jobs, at the least {format_duration(least_s)}")
     print_table(_COLUMNS, [_row(name, contests) for name in names])
     print(f"Of what full knowledge would save, stoker saves {gain:.0%}.")
     ours = [contest.outcomes["stoker"] for contest in contests]
@@ -193,19 +196,13 @@ def _row(name: str, contests: Sequence[Comparison]) -> list[str]:
     outcomes = [contest.outcomes[name] for contest in contests]
     return [
         name,
-        _span(statistics.median(outcome.makespan_s for outcome in outcomes)),
+        format_duration(statistics.median(outcome.makespan_s for outcome in outcomes)),
         f"{statistics.median(contest.speedup(name) for contest in contests):.2f}×",
         f"{statistics.median(contest.over_bound(name) for contest in contests):.2f}",
         f"{statistics.fmean(outcome.mean_tenants for outcome in outcomes):.1f}",
         str(sum(outcome.ooms for outcome in outcomes)),
         str(sum(outcome.lost for outcome in outcomes)),
     ]
-
-
-def _span(seconds: float) -> str:
-    from stoker.core.wait_reason import clock
-
-    return clock(seconds)
 
 
 def _print_json(found: Sequence[tuple[Machine, Sequence[Comparison]]]) -> None:

@@ -50,7 +50,7 @@ class BoxSoftware:
         call(self._connection, self._python, "unpack", request, bundle.chunks(), _COPY_S)
         self._say(
             f"{bundle.label} copied to {home}/software ({bundle.size_bytes // MIB} MiB,"
-            f" {time.monotonic() - began:.0f} s)"
+            f" {time.monotonic() - began:.0f}s)"
         )
 
     def run(self, *words: str, env: dict[str, str] | None = None, is_login: bool = False) -> str:

@@ -108,7 +108,7 @@ class SshConnection:
                 except subprocess.TimeoutExpired:
                     process.kill()
                     raise StokerError(
-                        f"{self.target} has not answered within {timeout_s:.0f} s"
+                        f"{self.target} has not answered within {timeout_s:.0f}s"
                     ) from None
                 except BaseException:
                     process.kill()
