@@ -51,7 +51,7 @@ stacks: $(VENV)/.dev
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(TORCH)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[stacks]'
 	STOKER_LONG=1 TMPDIR=$(SCRATCH) $(BIN)/pytest tests/contract/test_warm_stacks.py \
-	  tests/integration/test_launchers.py tests/integration/test_metric_loggers.py -v -n 2
+	  tests/integration/test_launchers.py tests/integration/test_framework_checkpoints.py tests/integration/test_metric_loggers.py -v -n 2
 
 # The documentation site, in docs/_build/html: every warning, and every link that leads nowhere, is an error.
 docs: $(VENV)/.docs

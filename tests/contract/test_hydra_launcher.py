@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from hydra.core.plugins import Plugins
 from hydra.test_utils.launcher_common_tests import (
     BatchedSweeperTestSuite,
     IntegrationTestSuite,
@@ -16,6 +17,7 @@ from scale import LONG
 if TYPE_CHECKING:
     from pathlib import Path
 
+Plugins.instance()  # Hydra 1.4 restores after each test what it knew before, which must include the plugins
 FOREGROUND = ["hydra.launcher.foreground=true", "hydra.launcher.gpus=0"]
 
 
