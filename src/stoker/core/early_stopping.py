@@ -21,7 +21,8 @@ _MOST_BANDS = 100
 class StopRule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One of KINDS with its figures.
 
-    `grace_s` is the time that a run has to end by itself before it gets a signal.
+    `grace_s` is the time that a run has to end by itself before it gets a signal. With `park` runs are
+    suspended instead.
     """
 
     kind: Literal["hyperband", "asha", "median"]
@@ -31,6 +32,7 @@ class StopRule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     eta: float = 3.0
     min_runs: int = 5
     grace_s: float = 30.0
+    park: bool = False
 
 
 def bands_of(rule: StopRule) -> list[int]:

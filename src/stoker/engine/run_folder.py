@@ -20,6 +20,9 @@ PARAMS = "params.json"
 WANDB_PARAMS = "wandb_params.yaml"
 VARIABLE = "STOKER_RUN_DIR"
 STOP = ".stop"  # stoker.report sees it
+PARKED = (
+    ".parked"  # the sweep's controller has suspended this attempt, and leaves it alone from then on
+)
 
 _WANDB_VARIABLE = "WANDB_SWEEP_PARAM_PATH"
 
@@ -37,11 +40,12 @@ _EXEC = 'shift; exec "$@"'
 def make_run_folder(folder: str, params: str | None, env: Mapping[str, str]) -> None:
     """Make the folder, and write the parameters atomically; `env` is the environment of the run's job.
 
-    A request to stop was for an earlier attempt.
+    A request to stop was for an earlier attempt, and so was a mark that it was parked.
     """
     os.makedirs(folder, exist_ok=True)
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(os.path.join(folder, STOP))
+    for name in (STOP, PARKED):
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(os.path.join(folder, name))
     if params is None:
         return
     _write_once(os.path.join(folder, PARAMS), lambda: f"{params}\n")

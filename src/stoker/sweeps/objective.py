@@ -17,9 +17,9 @@ IMPUTE = ("worst", "best", "latest")
 _WHILE_RUNNING = "impute_while_running"  # of W&B: tpe keeps a distance to all runs that go on
 _METRIC = ("name", "goal", "target", "regex", "impute", _WHILE_RUNNING)
 _RULES = {
-    HYPERBAND: ("min_iter", "max_iter", "s", "eta", "strict", "grace"),
-    ASHA: ("min_iter", "max_iter", "eta", "grace"),
-    MEDIAN: ("min_iter", "min_runs", "grace"),
+    HYPERBAND: ("min_iter", "max_iter", "s", "eta", "strict", "grace", "park"),
+    ASHA: ("min_iter", "max_iter", "eta", "grace", "park"),
+    MEDIAN: ("min_iter", "min_runs", "grace", "park"),
 }
 _EXAMPLE = "{type: hyperband, min_iter: 3}"
 
@@ -141,11 +141,19 @@ def _make_rule(kind: Any, given: Map) -> StopRule:
         max_iter=max_iter if kind == ASHA or s is not None else None,
         s=s or 0,
         eta=float(eta),
+        park=_switch(given, "park"),
     )
     min_runs, grace = _count(given, "min_runs"), given.get("grace")
     if min_runs is not None:
         rule = msgspec.structs.replace(rule, min_runs=min_runs)
     return rule if grace is None else msgspec.structs.replace(rule, grace_s=_seconds(given, grace))
+
+
+def _switch(given: Map, key: str) -> bool:
+    value = given.get(key, False)
+    if not isinstance(value, bool):
+        given.fail(key, f"{key} is {plain(value)!r}: write true or false")
+    return value
 
 
 def _count(given: Map, key: str) -> int | None:

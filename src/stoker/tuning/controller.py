@@ -7,6 +7,7 @@ controller goes on from there.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
@@ -16,7 +17,7 @@ from stoker.failpoints import reach
 from stoker.store.job_queries import TRIAL
 from stoker.sweeps.plan import Run, Sweep
 from stoker.tuning.trial import Trial
-from stoker.tuning.watch import Watch
+from stoker.tuning.watch import Watch, was_parked
 
 if TYPE_CHECKING:
     from stoker.tuning.search import Search
@@ -36,6 +37,7 @@ class QueuedRun(msgspec.Struct):
     params: dict[str, Any]
     trial: Trial | None = None
     is_stopped: bool = False
+    was_parked: bool = False
 
     @property
     def id(self) -> str:
@@ -55,7 +57,7 @@ class RunQueue(Protocol):
         """Return all runs of the sweep with jobs after this one, the oldest first."""
 
     def is_any_left(self) -> bool:
-        """Whether a run of the sweep has not ended."""
+        """Whether a run of the sweep has not ended and is not suspended."""
 
     def live(self) -> dict[int, State]:
         """Return the states of the jobs that have a process or are being started."""
@@ -68,6 +70,9 @@ class RunQueue(Protocol):
 
     def stop(self, job: int, folder: str, reason: str, grace_s: float) -> None:
         """Let a run end early."""
+
+    def park(self, job: int, folder: str, reason: str) -> str | None:
+        """Suspend a run to host RAM; return why not, None if it is."""
 
     def stop_waiting(self, reason: str) -> None:
         """End all runs that have not begun."""
@@ -90,6 +95,7 @@ class Controller:
         watch: Watch,
         search: Search | None = None,
         *,
+        notify: Callable[[str], None] = lambda _text: None,
         closed: bool = False,
         resumed: bool = False,
     ) -> None:
@@ -97,6 +103,8 @@ class Controller:
         self._queue = queue
         self._watch = watch
         self._search = search
+        self._notify = notify
+        self._cannot_park = False
         self._closed = closed
         self._resumed = resumed
         self._known: dict[int, QueuedRun] = {}
@@ -173,6 +181,8 @@ class Controller:
                 search.study.note_job(trial, run.job)
             if run is not None and is_final(run.state):
                 search.end(trial, run.state)
+            elif run is not None and _is_parked(run):
+                search.end(trial, State.PRUNED)
             elif run is not None:
                 run.trial = trial
                 self._follow(run)
@@ -192,7 +202,8 @@ class Controller:
     def _follow(self, run: QueuedRun) -> None:
         self._followed[run.job] = run
         self._watch.begin(run.id, run.folder)
-        if self._search is not None and run.trial is None:
+        run.was_parked = was_parked(run.folder)
+        if self._search is not None and run.trial is None and not run.was_parked:
             self._search.extra += 1
 
     def _add(self, search: Search, trial: Trial) -> None:
@@ -211,8 +222,12 @@ class Controller:
         if not live.keys() <= self._known.keys():
             self._list_new()
         for job in live.keys() - self._followed.keys():
-            if job in self._known:  # else it is no run of this sweep
-                self._follow(self._known[job])
+            run = self._known.get(job)
+            if run is None:
+                continue  # it is no run of this sweep
+            run.state = live[job]
+            if not _is_parked(run):
+                self._follow(run)
         for job in list(self._followed):
             run = self._followed[job]
             run.state = live.get(job) or self._queue.state(job) or State.KILLED
@@ -223,7 +238,7 @@ class Controller:
     def _end(self, run: QueuedRun) -> None:
         self._watch.end(run.id)
         trial, run.trial = run.trial, None
-        if self._search is None:
+        if self._search is None or run.was_parked:
             return
         if trial is not None:
             self._search.end(trial, run.state)
@@ -236,7 +251,26 @@ class Controller:
     def _stop(self, run_id: str, reason: str) -> None:
         rule = self._sweep.stop_rule
         assert rule is not None
-        for run in self._followed.values():
+        for run in list(self._followed.values()):
             if run.id == run_id and not run.is_stopped:
                 run.is_stopped = True
-                self._queue.stop(run.job, run.folder, reason, rule.grace_s)
+                if not (rule.park and self._park(run, reason)):
+                    self._queue.stop(run.job, run.folder, reason, rule.grace_s)
+
+    def _park(self, run: QueuedRun, reason: str) -> bool:
+        """Suspend a run, and follow it no more; False if it cannot be suspended."""
+        refusal = self._queue.park(run.job, run.folder, reason)
+        if refusal is None:
+            del self._followed[run.job]
+            self._watch.end(run.id)
+            trial, run.trial = run.trial, None
+            if self._search is not None and trial is not None:
+                self._search.end(trial, State.PRUNED)
+        elif not self._cannot_park:
+            self._cannot_park = True
+            self._notify(f"sweep {self._sweep.name}: a run is ended and not parked: {refusal}")
+        return refusal is None
+
+
+def _is_parked(run: QueuedRun) -> bool:
+    return run.state is State.SUSPENDED and was_parked(run.folder)

@@ -14,8 +14,8 @@ from stoker.errors import NotFoundError, StokerError
 from stoker.sweeps.plan import Run
 from stoker.sweeps.queueing import job_of
 from stoker.tuning.controller import QueuedRun
-from stoker.tuning.watch import request_stop
-from stoker.wire import JobEvent, Prune, Selection, Submission, SweepRun, from_wire
+from stoker.tuning.watch import mark_parked, request_stop, unmark_parked
+from stoker.wire import JobEvent, Prune, Selection, Submission, Suspend, SweepRun, from_wire
 
 _LIVE = [state for state in State if is_live(state)]
 
@@ -37,8 +37,9 @@ class SweepQueue:
         return [_queued(run) for run in found]
 
     def is_any_left(self) -> bool:
-        """Whether a run of the sweep has not ended."""
-        return any(not is_final(run.state) for run in self._client.sweep(self._name, self._cwd))
+        """Whether a run of the sweep has not ended and is not suspended."""
+        runs = self._client.sweep(self._name, self._cwd)
+        return any(not is_final(run.state) and run.state is not State.SUSPENDED for run in runs)
 
     def live(self) -> dict[int, State]:
         """Return the states of the jobs of this project that have a process or are being started."""
@@ -69,6 +70,18 @@ class SweepQueue:
         """Let a run end early."""
         self._prune(reason, grace_s, [job])
         request_stop(folder)
+
+    def park(self, job: int, folder: str, reason: str) -> str | None:
+        """Suspend a run to host RAM; return why not, None if it is."""
+        try:
+            mark_parked(folder, reason)
+        except OSError as error:
+            return f"cannot write to {folder}: {error.strerror}"
+        changed = self._client.suspend(Suspend(ids=str(job)))
+        if job in changed.ids:
+            return None
+        unmark_parked(folder)
+        return "; ".join(refused.reason for refused in changed.refused) or f"job {job} has gone"
 
     def stop_waiting(self, reason: str) -> None:
         """End all runs that have not begun."""

@@ -8,6 +8,7 @@ import os
 import re
 
 from stoker.core.early_stopping import EarlyStopping
+from stoker.engine.run_folder import PARKED
 from stoker.reporting import STOP
 from stoker.sweeps.plan import Sweep
 from stoker.tuning.metric_tail import MetricTail
@@ -19,6 +20,23 @@ def request_stop(folder: str) -> None:
         os.close(
             os.open(os.path.join(folder, STOP), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
         )
+
+
+def mark_parked(folder: str, reason: str) -> None:
+    """Record that a run was suspended because it is worse than others: it is the user's from then on."""
+    with open(os.path.join(folder, PARKED), "w", encoding="utf-8") as file:
+        file.write(f"{reason}\n")
+
+
+def unmark_parked(folder: str) -> None:
+    """Take the record back: the run could not be suspended."""
+    with contextlib.suppress(OSError):
+        os.unlink(os.path.join(folder, PARKED))
+
+
+def was_parked(folder: str) -> bool:
+    """Whether this attempt of a run was suspended because it is worse than others."""
+    return os.path.exists(os.path.join(folder, PARKED))
 
 
 class Watch:
@@ -51,7 +69,10 @@ class Watch:
             return
         self._tails[run] = MetricTail(folder, self._metric.name, self._regex)
         self._values[run] = []
-        self._stopped.discard(run)
+        if was_parked(folder):
+            self._stopped.add(run)  # the user has resumed it
+        else:
+            self._stopped.discard(run)
         if self._rule is not None:
             self._rule.cut(run, 0)  # a run that is run again
         if is_judged:

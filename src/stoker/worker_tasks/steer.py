@@ -43,7 +43,13 @@ def steer(home: str) -> None:
     with Client(home, restart=False) as client:
         queue = SweepQueue(client, order.cwd, order.submission)
         controller = Controller(
-            sweep, queue, watch, search, closed=record.closed, resumed=not record.is_new
+            sweep,
+            queue,
+            watch,
+            search,
+            notify=_notify,
+            closed=record.closed,
+            resumed=not record.is_new,
         )
         controller.begin()
         _write(Line(begun=_describe(controller, search)))

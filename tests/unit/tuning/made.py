@@ -12,7 +12,7 @@ from stoker.sweeps.plan import Run, Sweep, plan_sweep
 from stoker.tuning.controller import Controller, QueuedRun
 from stoker.tuning.search import Search
 from stoker.tuning.study import Study
-from stoker.tuning.watch import Watch
+from stoker.tuning.watch import Watch, mark_parked
 
 UNIT = {"x": {"min": 0.0, "max": 1.0}}
 
@@ -47,6 +47,7 @@ class FakeQueue:
         self.jobs: dict[int, QueuedRun] = {}
         self.requests: dict[str, int] = {}
         self.stopped: list[tuple[int, str]] = []
+        self.refusal: str | None = None  # why no run can be parked
         self.on_add: Callable[[], None] = lambda: None
 
     def runs(self, after: int = 0) -> list[QueuedRun]:
@@ -56,7 +57,8 @@ class FakeQueue:
         ]
 
     def is_any_left(self) -> bool:
-        return any(not is_final(run.state) for run in self.jobs.values())
+        states = [run.state for run in self.jobs.values()]
+        return any(not is_final(state) and state is not State.SUSPENDED for state in states)
 
     def live(self) -> dict[int, State]:
         return {job: run.state for job, run in self.jobs.items() if is_live(run.state)}
@@ -75,6 +77,12 @@ class FakeQueue:
     def stop(self, job: int, folder: str, reason: str, grace_s: float) -> None:
         self.stopped.append((job, reason))
         self.jobs[job].state = State.PRUNED
+
+    def park(self, job: int, folder: str, reason: str) -> str | None:
+        if self.refusal is None:
+            mark_parked(folder, reason)
+            self.jobs[job].state = State.SUSPENDED
+        return self.refusal
 
     def stop_waiting(self, reason: str) -> None:
         for job, run in self.jobs.items():
@@ -110,6 +118,7 @@ class Steered:
         if self.sweep.is_adaptive:
             study = Study(self.sweep, self.notices.append)
             self.search = Search(self.sweep, study, watch, order, self.notices.append)
+        more = {"notify": self.notices.append, **more}
         self.controller = Controller(self.sweep, self.queue, watch, self.search, **more)
         self.controller.begin()
 
