@@ -21,18 +21,25 @@ class Suspension(msgspec.Struct, frozen=True, kw_only=True):
     """What is recorded of a suspension, before the driver is called.
 
     `held_bytes` is the memory that the job held, by the key of the GPU; `note` says what went wrong last.
-    `resumes` lets the job wait for its GPUs at once, as after a preemption.
+    `resumes` lets the job wait for its GPUs at once, as after a preemption. A `parked` job is one that its
+    sweep goes on without.
     """
 
     stage: Stage
     held_bytes: Mapping[str, int] = {}
     note: str | None = None
     resumes: bool = False
+    parked: bool = False
 
     @property
     def has_slots(self) -> bool:
         """Whether the job occupies its slots."""
         return self.stage in (Stage.SUSPENDING, Stage.RESUMING)
+
+    @property
+    def is_parked(self) -> bool:
+        """Whether it stays suspended until the user resumes it, and its sweep goes on without it."""
+        return self.parked and self.stage is Stage.SUSPENDED
 
     @property
     def most_bytes(self) -> int:

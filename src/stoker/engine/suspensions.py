@@ -83,12 +83,17 @@ class Suspensions:
         )  # attempts that are suspended to make room, before they begin to be
         self.poke: Callable[[], None] = lambda: None  # asks for a turn of the engine
 
-    async def suspend(self, running: RunningAttempt, *, resumes: bool = False) -> str | None:
+    async def suspend(
+        self, running: RunningAttempt, *, resumes: bool = False, parked: bool = False
+    ) -> str | None:
         """Suspend a running attempt; returns why it runs on. With `resumes` it waits for its GPUs at once."""
         phase = running.phase
         assert isinstance(phase, Running)
         suspension = Suspension(
-            stage=Stage.SUSPENDING, held_bytes=self._measure(running), resumes=resumes
+            stage=Stage.SUSPENDING,
+            held_bytes=self._measure(running),
+            resumes=resumes,
+            parked=parked,
         )
         self._record(running, suspension)
         reach("suspension-intended")

@@ -55,7 +55,9 @@ async def _suspend_each(
         if isinstance(found, str):
             refused.append(Refusal(job, found))
         else:
-            begun[job] = asyncio.ensure_future(_suspend_one(context, found, resumes=resumes))
+            parked = isinstance(order, Suspend) and order.parked
+            suspending = _suspend_one(context, found, resumes=resumes, parked=parked)
+            begun[job] = asyncio.ensure_future(suspending)
     if begun:
         await asyncio.wait(begun.values(), timeout=_ANSWER_WITHIN_S)
     done = []
@@ -72,12 +74,12 @@ async def _suspend_each(
 
 
 async def _suspend_one(
-    context: QueueContext, running: RunningAttempt, *, resumes: bool
+    context: QueueContext, running: RunningAttempt, *, resumes: bool, parked: bool
 ) -> str | None:
     if resumes:
         with context.database.transaction():
             context.jobs.put_behind(running.attempt.job)
-    return await _suspensions(context).suspend(running, resumes=resumes)
+    return await _suspensions(context).suspend(running, resumes=resumes, parked=parked)
 
 
 def _find_running(context: QueueContext, job: int, state: State | None) -> RunningAttempt | str:

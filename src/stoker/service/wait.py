@@ -7,7 +7,6 @@ from collections import Counter
 from msgspec import structs
 
 from stoker.core.lifecycle import State, is_final
-from stoker.core.suspension import Stage
 from stoker.engine.context import QueueContext
 from stoker.engine.suspensions import Suspensions
 from stoker.errors import UsageError
@@ -39,7 +38,7 @@ def progress(context: QueueContext, selection: Selection) -> Progress:
     _join_starting(counts)
     left = _left(counts)
     if selection.ids is None and not selection.states:
-        left -= _count_set_aside(context, selection.project)
+        left -= _count_parked(context, selection.project)
     if not left and selection.ids is None and context.searches.has_open(selection.project):
         left = 1  # a sweep that will add runs
     is_over = named and not left and sum(counts.values()) <= _MANY
@@ -70,16 +69,16 @@ def _unfinished(context: QueueContext, wanted: WaitFor) -> Progress:
     counts.update(count_newer_trials(context.database, wanted.last))
     found = {state: number for state, number in counts.items() if number > 0}
     _join_starting(found)
-    left = _left(found) - _count_set_aside(context, None) or int(context.searches.has_open(None))
+    left = _left(found) - _count_parked(context, None) or int(context.searches.has_open(None))
     return Progress(counts=found, left=left, since=wanted.since, last=wanted.last)
 
 
-def _count_set_aside(context: QueueContext, project: str | None) -> int:
-    """Count the jobs, of one project or of all, that are suspended until the user resumes them."""
+def _count_parked(context: QueueContext, project: str | None) -> int:
+    """Count the jobs, of one project or of all, that are suspended and that their sweeps go on without."""
     found = 0
     for running in context.engine.slot_table.running.values():
         suspension = Suspensions.of(running)
-        if suspension is not None and suspension.stage is Stage.SUSPENDED:
+        if suspension is not None and suspension.is_parked:
             found += project in (None, running.entry.request.project)
     return found
 

@@ -77,7 +77,7 @@ class SweepQueue:
             mark_parked(folder, reason)
         except OSError as error:
             return f"cannot write to {folder}: {error.strerror}"
-        changed = self._client.suspend(Suspend(ids=str(job)))
+        changed = self._client.suspend(Suspend(ids=str(job), parked=True))
         if job in changed.ids:
             return None
         unmark_parked(folder)

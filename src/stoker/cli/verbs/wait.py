@@ -20,8 +20,8 @@ from stoker.wire import Progress, Selection
 
 SUMMARY = """\
 Wait until jobs are over: those named, else those that wait or run now. Jobs that ended before do not
-count. Held jobs, and jobs that stay suspended until stoker resume, are only waited for by their ids. The
-exit code is 0 only if every one that was waited for succeeded. Shows a bar on a terminal."""
+count. Held jobs, and runs that a sweep has parked, are only waited for by their ids. The exit code is 0
+only if every one that was waited for succeeded. Shows a bar on a terminal."""
 EXAMPLES = """\
   stoker wait                           for all that waits or runs now
   stoker wait 12 && python report.py    go on if job 12 succeeds
