@@ -4,9 +4,11 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 NODE   := $(VENV)/node
 TSC    := $(NODE)/node_modules/.bin/tsc
+# The versions that the tests ran with last; `make LOCKED=` takes the newest.
+LOCKED ?= --constraint dev.lock
 SCRATCH ?= $(shell test -w /dev/shm && echo /dev/shm || echo /tmp)
 
-.PHONY: demo demo-web test lint types unit bench fault soak stacks docs man dist coverage clean
+.PHONY: demo demo-web test lint types unit bench fault soak stacks docs man dist coverage lock clean
 
 demo: $(VENV)/.installed
 	$(BIN)/stoker demo
@@ -75,6 +77,12 @@ coverage: $(VENV)/.dev $(VENV)/.cluster
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report --skip-covered --sort=cover
 
+# The newest versions of all development dependencies, for every Python and platform that we support.
+lock: $(VENV)/.python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.10 --extra dev --extra ray --no-header \
+	  --no-annotate --no-emit-index-url --no-emit-find-links --output-file dev.lock pyproject.toml
+
 $(VENV)/.python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
 	  || { echo "stoker needs Python 3.10 or newer: make PYTHON=/path/to/python3"; exit 1; }
@@ -85,8 +93,8 @@ $(VENV)/.installed: $(VENV)/.python pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
 	@touch $@
 
-$(VENV)/.dev: $(VENV)/.python pyproject.toml
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+$(VENV)/.dev: $(VENV)/.python pyproject.toml dev.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]' $(LOCKED)
 	@touch $(VENV)/.installed $@
 
 $(VENV)/.docs: $(VENV)/.python pyproject.toml
@@ -113,7 +121,7 @@ $(VENV)/.web: $(VENV)/.dev
 # What only the tests of clusters need: Ray, and the tools that make hosts of namespaces. Ray has no
 # wheel for the newest Pythons at first; with CI set, what cannot be had where it should be fails.
 $(VENV)/.cluster: $(VENV)/.dev
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[ray]' \
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[ray]' $(LOCKED) \
 	  || echo "there is no Ray for this Python: the tests of clusters are skipped"
 	@command -v ip >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
 	  && apt-get update -qq && apt-get install -qq --no-install-recommends iproute2; } \
