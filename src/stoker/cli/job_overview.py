@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
 
 from stoker.cli.state_colours import ORDER
+from stoker.client.listing import Selection
 from stoker.core.lifecycle import State, is_final, is_live, is_pending
-from stoker.wire import Selection
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from stoker.client.client import Client
+    from stoker.client.listing import Listing
     from stoker.wire import Job
 
 LINES = 40
@@ -19,14 +20,17 @@ _FEWEST = 6  # jobs that do not run, however many run
 _ENDED_SHARE = 3
 
 
-class JobOverview(NamedTuple):
+class JobOverview:
     """The jobs to show, and a description of those left out."""
 
-    jobs: list[Job]
-    left_out: list[str]
+    def __init__(self, jobs: list[Job], left_out: list[str]) -> None:
+        self.jobs = jobs
+        self.left_out = left_out
 
 
-def fetch_overview(client: Client, selection: Selection, lines: int = LINES) -> JobOverview:
+def fetch_overview(
+    client: Client | Listing, selection: Selection, lines: int = LINES
+) -> JobOverview:
     """Fetch all running jobs, and others for the lines that are left."""
     asked = selection.states or list(State)
     project = selection.project
@@ -43,12 +47,14 @@ def fetch_overview(client: Client, selection: Selection, lines: int = LINES) -> 
     return JobOverview(jobs, [] if is_whole else _left_out(client, asked, project, jobs))
 
 
-def _first(client: Client, states: list[State], project: str | None, limit: int) -> list[Job]:
+def _first(
+    client: Client | Listing, states: list[State], project: str | None, limit: int
+) -> list[Job]:
     return client.ls(Selection(states=states, project=project), limit=limit).jobs if states else []
 
 
 def _left_out(
-    client: Client, asked: Sequence[State], project: str | None, jobs: list[Job]
+    client: Client | Listing, asked: Sequence[State], project: str | None, jobs: list[Job]
 ) -> list[str]:
     if project is not None:  # the daemon counts only the whole queue
         return ["more of this project"]

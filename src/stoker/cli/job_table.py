@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from stoker.cli.state_colours import MARKED, STYLES
 from stoker.cli.tables import Cell, Column, Row
 from stoker.core.durations import format_ago, format_duration, format_left
 from stoker.core.lifecycle import State, is_live, is_pending
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from stoker.wire import AttemptInfo, Job
 

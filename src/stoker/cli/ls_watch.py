@@ -14,9 +14,9 @@ from rich.text import Text
 from stoker.cli.job_overview import JobOverview, fetch_overview
 from stoker.cli.job_table import COLUMNS, rows_of
 from stoker.cli.messages import harmless
+from stoker.cli.pauses import describe_pauses, paused_projects
 from stoker.cli.state_colours import format_counts
 from stoker.cli.tables import draw_titled
-from stoker.cli.verbs.status import describe_pauses, paused_projects
 from stoker.client.client import Client
 from stoker.core.durations import format_left
 from stoker.errors import StokerError

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
 
 from stoker.cli.messages import harmless
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
     from rich.measure import Measurement
@@ -25,7 +25,7 @@ Titles = Mapping[int, Cell]  # lines of their own, each before the row of this n
 _NONE: Titles = {}
 
 
-class Column(NamedTuple):
+class Column:
     """A column of a table.
 
     On a terminal `fold` breaks long cells into lines and `middle` cuts them in the middle; other
@@ -33,12 +33,24 @@ class Column(NamedTuple):
     all its cells are empty.
     """
 
-    header: str
-    right: bool = False
-    fold: bool = False
-    middle: bool = False
-    gives: bool = False
-    spare: bool = False
+    __slots__ = ("fold", "gives", "header", "middle", "right", "spare")
+
+    def __init__(
+        self,
+        header: str,
+        *,
+        right: bool = False,
+        fold: bool = False,
+        middle: bool = False,
+        gives: bool = False,
+        spare: bool = False,
+    ) -> None:
+        self.header = header
+        self.right = right
+        self.fold = fold
+        self.middle = middle
+        self.gives = gives
+        self.spare = spare
 
 
 def print_table(columns: Sequence[Column], rows: Sequence[Row], titles: Titles = _NONE) -> None:

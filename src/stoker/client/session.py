@@ -53,6 +53,12 @@ class Session:
         self._restart = restart
         self._connection: Connection | None = None
 
+    def __enter__(self) -> Session:  # noqa: PYI034 - typing has Self, and costs too much
+        return self
+
+    def __exit__(self, *_details: object) -> None:
+        self.close()
+
     def close(self) -> None:
         """Close the connection; the next request connects again."""
         if self._connection is not None:

@@ -1,15 +1,16 @@
-"""Parsing and formatting of durations."""
+"""Parsing and formatting of durations.
+
+Imports `re` late: `stoker ls` formats durations, and does not parse any.
+"""
 
 from __future__ import annotations
-
-import re
 
 from stoker.errors import UsageError
 
 _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 _PART = r"\d{1,9}(?:\.\d{1,9})?[smhdw]"
-_PARTS = re.compile(f"{_PART}(?: ?{_PART})*")
-_CLOCK = re.compile(r"(?:(\d{1,9}):)?(\d{1,2}):(\d{2})")
+_PARTS = f"{_PART}(?: ?{_PART})*"
+_CLOCK = r"(?:(\d{1,9}):)?(\d{1,2}):(\d{2})"
 
 
 def parse_duration(text: str) -> float:
@@ -17,10 +18,12 @@ def parse_duration(text: str) -> float:
 
     A number without a unit is an error.
     """
-    clock = _CLOCK.fullmatch(text)
+    import re
+
+    clock = re.fullmatch(_CLOCK, text)
     if clock and clock[1] is not None:
         seconds: float = int(clock[1]) * 3600 + int(clock[2]) * 60 + int(clock[3])
-    elif _PARTS.fullmatch(text):
+    elif re.fullmatch(_PARTS, text):
         found = re.findall(r"(\d+(?:\.\d+)?)([smhdw])", text)
         seconds = sum(float(number) * _UNITS_S[unit] for number, unit in found)
     elif text.replace(".", "", 1).isdigit():

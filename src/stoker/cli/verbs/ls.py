@@ -5,20 +5,23 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterable
 
 from stoker.cli.arguments import Args, arg
 from stoker.cli.job_overview import LINES, JobOverview, fetch_overview
 from stoker.cli.job_table import COLUMNS, rows_of
+from stoker.cli.pauses import describe_pauses, paused_projects
 from stoker.cli.selection import read_selection, selection_arguments
 from stoker.cli.tables import print_line, print_table
-from stoker.cli.verbs.status import describe_pauses, paused_projects
-from stoker.client.client import Client
+from stoker.client.listing import Listing, Selection
 from stoker.client.node_role import head_of
 from stoker.client.transport import NoDaemonError
 from stoker.core.durations import format_left
 from stoker.errors import NotFoundError, UsageError
-from stoker.wire import Job, Selection, Status
+from stoker.home import find_home
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from stoker.wire import Status
 
 SUMMARY = """\
 List jobs: what runs, what waits in its order, and what ended last. Without IDS, STATE or -a a long
@@ -46,33 +49,34 @@ def run(args: Args) -> int:
         from stoker.cli.ls_watch import watch
 
         return watch(selection)
-    with Client() as client:
-        try:
-            _list(client, args, selection)
-        except NoDaemonError:
-            # A queue that never existed is empty, but that of a node is elsewhere.
-            is_known = os.path.exists(os.path.join(client.home, "stoker.db"))
-            if selection.ids or is_known or head_of(client.home) is not None:
-                raise
-            if selection.project is not None:
-                raise NotFoundError(
-                    f"no project {selection.project!r}; no job was added yet"
-                ) from None
-            if args.json:
-                print("[]")
-            else:
-                _print(JobOverview([], []), selection, None)
+    home = find_home()
+    try:
+        _list(home, args, selection)
+    except NoDaemonError:
+        # A queue that never existed is empty, but that of a node is elsewhere.
+        is_known = os.path.exists(os.path.join(home, "stoker.db"))
+        if selection.ids or is_known or head_of(home) is not None:
+            raise
+        if selection.project is not None:
+            raise NotFoundError(f"no project {selection.project!r}; no job was added yet") from None
+        if args.json:
+            print("[]")
+        else:
+            _print(JobOverview([], []), selection, None)
     return 0
 
 
-def _list(client: Client, args: Args, selection: Selection) -> None:
+def _list(home: str, args: Args, selection: Selection) -> None:
     if args.json:
-        _print_json(client.jobs(selection))
-    elif args.all or selection.ids:
-        _print(JobOverview(list(client.jobs(selection)), []), selection, client.status())
-    else:
-        lines = os.get_terminal_size().lines - 3 if sys.stdout.isatty() else LINES
-        _print(fetch_overview(client, selection, lines), selection, client.status())
+        _print_json(home, selection)
+        return
+    with Listing(home) as listing:
+        if args.all or selection.ids:
+            found = JobOverview(list(listing.jobs(selection)), [])
+        else:
+            lines = os.get_terminal_size().lines - 3 if sys.stdout.isatty() else LINES
+            found = fetch_overview(listing, selection, lines)
+        _print(found, selection, listing.status())
 
 
 def _print(listing: JobOverview, selection: Selection, status: Status | None) -> None:
@@ -102,13 +106,16 @@ def _remark(text: str, style: str = "dim") -> None:
         sys.stderr.write(f"{text}\n")
 
 
-def _print_json(jobs: Iterable[Job]) -> None:
+def _print_json(home: str, selection: Selection) -> None:
     import msgspec
+
+    from stoker.client.client import Client
 
     # Job by job: there may be a million jobs.
     encode = msgspec.json.Encoder().encode
     opening = "[\n"
-    for job in jobs:
-        sys.stdout.write(f"{opening}{encode(job).decode()}")
-        opening = ",\n"
+    with Client(home) as client:
+        for job in client.jobs(selection):
+            sys.stdout.write(f"{opening}{encode(job).decode()}")
+            opening = ",\n"
     sys.stdout.write("[]\n" if opening == "[\n" else "\n]\n")

@@ -6,6 +6,7 @@ import time
 
 from stoker.cli.arguments import JSON, Args
 from stoker.cli.messages import print_json
+from stoker.cli.pauses import describe_pauses
 from stoker.cli.selection import format_ids
 from stoker.cli.state_colours import STYLES, format_counts
 from stoker.cli.tables import Cell, Column, Row, format_size, print_facts, print_line, print_table
@@ -77,28 +78,6 @@ def _counts(status: Status) -> list[Cell]:
     if status.eta_s:
         pieces.append((f"   {format_left(status.eta_s)}", "dim"))
     return pieces
-
-
-def describe_pauses(status: Status, project: str | None = None) -> list[str]:
-    """Describe what is paused, why, and how to resume it; of all projects, or of one."""
-    lines = []
-    if status.queue_paused is not None:
-        lines.append(f"the queue is paused ({status.queue_paused}): stoker resume --queue")
-    if status.no_project_paused is not None and project is None:
-        reason = status.no_project_paused
-        lines.append(f"jobs without a project are paused ({reason}): stoker resume --queue")
-    for name, reason in sorted(status.projects_paused.items()):
-        if project in (None, name):
-            lines.append(f"project {name} is paused ({reason}): stoker resume --queue -P {name}")
-    return lines
-
-
-def paused_projects(status: Status) -> dict[str | None, str]:
-    """Return the reason of each paused project; None stands for the jobs without a project."""
-    paused: dict[str | None, str] = dict(status.projects_paused.items())
-    if status.no_project_paused is not None:
-        paused[None] = status.no_project_paused
-    return paused
 
 
 def _describe_shared(shared: Shared) -> str:

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Iterator
 
 from stoker.cli.arguments import Args, arg
 from stoker.cli.messages import note, print_json
+from stoker.cli.pauses import describe_pauses
 from stoker.cli.selection import format_ids, read_selection, selection_arguments
 from stoker.cli.state_colours import BAD, format_counts
 from stoker.cli.tables import print_line
-from stoker.cli.verbs.status import describe_pauses
 from stoker.client.client import Client
 from stoker.core.durations import format_duration, parse_duration
 from stoker.core.lifecycle import State

@@ -30,6 +30,7 @@ def run(args: Args) -> int:
     from stoker.client.session import Session, make_target
     from stoker.home import find_home
 
-    answer = Session(find_home()).get(make_target("why", job=args.id))
+    with Session(find_home()) as session:
+        answer = session.get(make_target("why", job=args.id))
     print(harmless(loads(answer.decode())["text"]))
     return 0
