@@ -5,7 +5,7 @@ set -eu
 wheel=$1
 size=$(wc -c < "$wheel")
 [ "$size" -le 2000000 ] || { echo "$wheel has $size bytes: does it hold files that do not belong in it?"; exit 1; }
-python3 -m zipfile -l "$wheel" | grep -q '^hydra_plugins/stoker_launcher/launcher.py ' \
+python3 -m zipfile -l "$wheel" | grep '^hydra_plugins/stoker_launcher/launcher.py ' >/dev/null \
   || { echo "$wheel has no Hydra plugin: name src/hydra_plugins in pyproject.toml"; exit 1; }
 here=$(cd "$(dirname "$0")" && pwd)
 tried=

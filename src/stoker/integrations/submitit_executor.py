@@ -185,7 +185,8 @@ class StokerExecutor(core.Executor):  # type: ignore[misc]
 
         options = self._options(delayed_submissions)
         pickles = self._write_pickles(delayed_submissions)
-        new = [self._new_job(pickle) for pickle in pickles]
+        calls = zip(pickles, delayed_submissions, strict=True)
+        new = [self._new_job(pickle, _name_of(call.function)) for pickle, call in calls]
         submission = make_submission(
             new, options, "update_parameters", {"SUBMITIT_EXECUTOR": self.name()}
         )
@@ -248,11 +249,11 @@ class StokerExecutor(core.Executor):  # type: ignore[misc]
             pickles.append(str(path))
         return pickles
 
-    def _new_job(self, pickle: str) -> NewJob:
+    def _new_job(self, pickle: str, name: str) -> NewJob:
         from stoker.wire import NewJob, to_wire
 
         module = ("-u", "-m", "stoker.integrations.submitit_job")
-        words = [*shlex.split(self.python), *module, str(self.folder), pickle]
+        words = [*shlex.split(self.python), *module, str(self.folder), pickle, name]
         return NewJob(command=[to_wire(os.fsencode(word)) for word in words])
 
 

@@ -1,7 +1,7 @@
 """The process of a submitit job: what `submitit.core._submit` does, as an attempt of a Stoker job.
 
-Its arguments are submitit's folder, and the pickle of the call under the name that it had before the job
-had an id.
+Its arguments are submitit's folder, the pickle of the call under the name that it had before the job had an
+id, and the name of the function, by which calls are told apart that share GPUs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ REFUSED = ".refused"  # after the name of a job's result: submitit has decided t
 
 def main() -> None:
     """Run the call. A job that submitit ended while Stoker lets it wait again is not run another time."""
-    folder, pickle = sys.argv[1:]
+    folder, pickle, _name = sys.argv[1:]
     paths = JobPaths(folder, job_id=os.environ["STOKER_JOB_ID"])
     take_pickle(pickle, paths)
     refused = f"{paths.result_pickle}{REFUSED}"
