@@ -104,7 +104,8 @@ def test_the_blocks_of_jobs_that_share_a_gpu_show_use_and_what_is_set_aside(site
     site.queue.ok("gpus", "add", "1")
 
 
-def test_an_idle_gpu_names_the_waiting_job_that_it_is_kept_for(site: Site) -> None:
+def test_an_idle_gpu_names_the_waiting_job_that_it_is_kept_for(own_site: Site) -> None:
+    site = own_site
     site.queue.add("sleep", "600")
     large = site.queue.add("--gpus", "2", "sleep", "600")
     page = site.tab("/gpus")

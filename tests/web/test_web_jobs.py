@@ -41,9 +41,10 @@ def test_changes_of_the_queue_are_shown_at_once(site: Site) -> None:
 
 
 def test_a_running_job_that_wastes_its_gpu_is_marked(site: Site) -> None:
-    site.queue.ok("config", "mark.idle", "1s")
     words = ("--mem", "1G", "--sm", "0", "--seconds", "600", "--steps", "1200")
     job = site.queue.add(sys.executable, "-m", "stoker.testing.train", *words)
+    site.queue.until(lambda: site.queue.ls()[job]["gpu_bytes"], "the memory of the job is seen")
+    site.queue.ok("config", "mark.idle", "1s")
     page = site.tab("/jobs")
     expect(row(page, job).locator(".mark")).to_have_text("idle")
     expect(row(page, job).locator(".state")).to_have_text("running")
@@ -272,3 +273,16 @@ def test_a_focused_filter_shows_what_the_address_says(site: Site) -> None:
     field.press_sequentially("s")
     page.wait_for_url("**text=betas")
     expect(field).to_have_value("betas")
+
+
+def test_shift_selects_a_range_and_actions_appear_only_with_a_selection(site: Site) -> None:
+    site.queue.ok("pause", "--queue")
+    jobs = [site.queue.add("python", "fit.py", "--lr", f"0.{n}", "--bs", "4") for n in range(1, 6)]
+    page = site.tab("/jobs")
+    expect(row(page, jobs[1]).locator("code")).to_have_text("lr=0.2 python fit.py")
+    expect(page.get_by_role("toolbar")).to_be_hidden()
+    page.get_by_label(f"Select job {jobs[1]}", exact=True).click()
+    page.get_by_label(f"Select job {jobs[3]}", exact=True).click(modifiers=["Shift"])
+    expect(page.get_by_text("3 selected")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("toolbar")).to_be_hidden()

@@ -223,6 +223,22 @@ def test_all_runs_are_exported_as_csv(site: Site, sweep: str) -> None:
     assert download.value.suggested_filename == "net.csv"
 
 
+def test_a_run_shows_its_metrics_its_place_in_the_sweep_and_its_neighbours(
+    site: Site, sweep: str
+) -> None:
+    first = min(site.queue.states())
+    page = site.tab(f"/jobs/{first}")
+    run = page.locator(".sweep-run")
+    expect(run.locator(".standing")).to_contain_text("acc 0.001 number 3 of 4; best, job")
+    expect(run.locator(".standing")).to_contain_text("+0.009")
+    expect(run.locator(".multiples h3")).to_have_text(["acc", "<b>loss"])
+    assert find_barriers(page) == []
+    run.get_by_role("link", name=f"job {first + 1} →").click()
+    expect(page.get_by_role("heading", name=f"Job {first + 1}")).to_be_focused()
+    page.locator(".sweep-run").get_by_role("link", name="net").click()
+    expect(page.locator(".runs tbody tr")).to_have_count(6)
+
+
 def test_a_sweep_is_listed_and_can_be_opened_again(site: Site, sweep: str) -> None:
     page = site.tab("/sweeps")
     page.get_by_role("link", name="net").click()

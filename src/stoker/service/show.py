@@ -21,7 +21,8 @@ from stoker.store.jobs import decode_use
 from stoker.store.queue_jobs import Facts
 from stoker.store.sharing_records import SharingRecords
 from stoker.store.submissions import SubmissionOrigin, origin_of
-from stoker.wire import AttemptInfo, Git, JobDetail, JobOptions, JobQuery, Need, to_wire
+from stoker.store.sweep_records import sweep_of
+from stoker.wire import AttemptInfo, Git, JobDetail, JobOptions, JobQuery, Need, SweepName, to_wire
 
 _SECRET = re.compile(r"(?i)KEY|TOKEN|SECRET|PASS|_PWD$|_PAT$|CRED|AUTH|COOKIE|PRIVATE|DSN")
 _URL_SECRET = re.compile(r"(://)[^/\s]+@")
@@ -63,7 +64,13 @@ def show(context: QueueContext, query: JobQuery) -> JobDetail:
         ],
         options=JobOptions(**msgspec.structs.asdict(facts.request.options)),
         attempts=_attempts(context, facts),
+        sweep=_sweep(context, number),
     )
+
+
+def _sweep(context: QueueContext, job: int) -> SweepName | None:
+    found = sweep_of(context.database, job)
+    return None if found is None else SweepName(name=found[0], cwd=to_wire(found[1]))
 
 
 def _git(origin: SubmissionOrigin) -> Git | None:

@@ -126,3 +126,11 @@ def count_runs(database: Database, sweep: int, limit: int) -> dict[State, int]:
     """Count the newest runs of a sweep by state."""
     rows = database.execute(_COUNTS, (sweep, limit))
     return {State(state): number for state, number in rows}
+
+
+def sweep_of(database: Database, job: int) -> tuple[str, bytes] | None:
+    """Return the name and the folder of the sweep that a job is a run of; None if it is none."""
+    row = database.execute(
+        "SELECT name, cwd FROM sweep_run JOIN sweep ON sweep.id = sweep WHERE job = ?", (job,)
+    ).fetchone()
+    return None if row is None else (row[0], row[1])

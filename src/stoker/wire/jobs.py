@@ -118,6 +118,13 @@ class JobOptions(Options, frozen=True, kw_only=True, omit_defaults=False):
     """The options of a job, with the default values written out."""
 
 
+class SweepName(msgspec.Struct, frozen=True, kw_only=True):
+    """A sweep: its name and the folder that it was submitted from."""
+
+    name: str
+    cwd: Bytes
+
+
 class JobDetail(Job, frozen=True, kw_only=True):
     """Everything about a job; secrets in the environment are hidden."""
 
@@ -141,6 +148,7 @@ class JobDetail(Job, frozen=True, kw_only=True):
     needs: list[Need]
     options: JobOptions
     attempts: list[AttemptInfo]
+    sweep: SweepName | None = None  # the sweep that it is a run of
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):

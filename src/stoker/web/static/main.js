@@ -16,6 +16,7 @@ start();
 let leave = () => {};
 /** @type {string | null | undefined} */
 let wanted;
+let isLater = false;
 
 const main = h('main', {id: 'main', tabindex: -1});
 scope(() => {
@@ -48,6 +49,15 @@ async function show(path) {
   // The title names the job or sweep, to tell tabs apart.
   document.title = found ? `${[found.page.title, ...Object.values(found.parts)].join(' ')} · Stoker` : 'Stoker';
   main.replaceChildren(element);
+  if (isLater) focusHeading();
+  isLater = true;
+}
+
+/** Let the keyboard and a screen reader go on at the top of the new page. */
+function focusHeading() {
+  const heading = main.querySelector('h1');
+  heading?.setAttribute('tabindex', '-1');
+  heading?.focus({preventScroll: true});
 }
 
 /** @param {string} path */

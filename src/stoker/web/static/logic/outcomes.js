@@ -82,6 +82,20 @@ export function readBrush(word) {
 }
 
 /**
+ * Place of a run among those that have a value, the best first.
+ * @param {readonly Outcome[]} runs
+ * @param {Outcome} own
+ * @param {string} metric
+ * @param {Goal} goal
+ */
+export function placeAmong(runs, own, metric, goal) {
+  const known = runs.filter((run) => COUNTING.has(run.state)).map((run) => valueOf(run, metric)).filter((value) => typeof value === 'number' && Number.isFinite(value));
+  const mine = Number(valueOf(own, metric));
+  const better = known.filter((value) => (goal === 'minimize' ? Number(value) < mine : Number(value) > mine));
+  return {place: better.length + 1, of: known.length};
+}
+
+/**
  * Whether less is better, guessed from the name of a metric.
  * @param {string} metric
  * @returns {'minimize' | 'maximize'}

@@ -11,6 +11,7 @@ import {backTo, go, lastList} from '/lib/router.js';
 import {facts} from '/pages/job/facts.js';
 import {attempts, timeline} from '/pages/job/history.js';
 import {charts} from '/pages/job/charts.js';
+import {sweepRun} from '/pages/job/run.js';
 import {why} from '/pages/job/why.js';
 
 /** @typedef {import('/pages/job/facts.js').Detail} Detail */
@@ -41,9 +42,15 @@ export function page({parts}) {
     'section',
     null,
     h('p', {class: 'up'}, h('a', {href: lastList('/jobs'), onclick: back}, '← Jobs')),
-    () => (id.value !== undefined && !isGone.value ? show(id.value, /** @type {import('/lib/signal.js').Signal<Detail>} */ (job)) : h('h1', null, `Job ${name}`)),
+    h('h1', null, () => `Job ${id.value ?? name} `, () => !isGone.value && title(job.value)),
+    () => id.value !== undefined && !isGone.value && show(id.value, /** @type {import('/lib/signal.js').Signal<Detail>} */ (job)),
     () => isGone.value && h('p', {class: 'empty'}, answer.value.problem?.detail ?? ''),
   );
+}
+
+/** @param {Detail | undefined} job */
+function title(job) {
+  return job && [h('span', null, job.name ?? ''), ' ', badge(job.state), ' ', mark(job.mark)];
 }
 
 /** @param {MouseEvent} event */
@@ -59,9 +66,7 @@ function back(event) {
  */
 function show(id, job) {
   const state = computed(() => job.value.state);
-  const title = computed(() => job.value.name ?? '');
   return [
-    h('h1', null, `Job ${id} `, h('span', null, () => title.value), ' ', () => badge(state.value), ' ', () => mark(job.value.mark)),
     why(id, job),
     h('div', {class: 'row', role: 'toolbar', 'aria-label': `Actions for job ${id}`}, () => buttons(id, state.value)),
     h(
@@ -71,6 +76,7 @@ function show(id, job) {
       h('div', {class: 'card'}, h('h2', null, 'History'), timeline(job), attempts(job)),
     ),
     charts(id, computed(() => LIVE.includes(state.value) && job.value.slots !== null)),
+    sweepRun(id, job),
     log(id, job),
   ];
 }

@@ -5,8 +5,9 @@ import {computed, effect, onCleanup, signal} from '/lib/signal.js';
 import {get, watch} from '/lib/connection.js';
 import {shortcut} from '/lib/keys.js';
 import {filterOf, filters} from '/pages/jobs/filters.js';
-import {actions} from '/pages/jobs/actions.js';
+import {actions, allPages} from '/pages/jobs/actions.js';
 import {table} from '/pages/jobs/table.js';
+import {variedOptions} from '/logic/commands.js';
 import {go, keepScroll, link} from '/lib/router.js';
 
 /**
@@ -37,6 +38,7 @@ import {go, keepScroll, link} from '/lib/router.js';
  * @property {import('/lib/signal.js').Signal<Jobs | undefined>} jobs
  * @property {import('/lib/signal.js').Signal<ReadonlySet<number>>} chosen
  * @property {import('/lib/signal.js').Signal<Record<string, number>>} counts
+ * @property {import('/lib/signal.js').Signal<ReadonlyMap<number, {program: string, varied: string}>>} varied
  */
 
 const PAGE = 50;
@@ -49,7 +51,9 @@ export function page({query}) {
   const turn = (after, how = {}) => go('/jobs', {...filterOf(query.peek()), sort: query.peek().get('sort'), after}, how);
   /** @param {Record<string, string | string[] | null>} change */
   const filter = (change) => go('/jobs', {...filterOf(query.peek()), sort: query.peek().get('sort'), ...change}, {replace: true});
-  const view = {query, filter, page: computed(() => query.value.getAll('after').length + 1), jobs: readJobs(query, cursors), chosen: signal(new Set()), counts: readCounts(query)};
+  const jobs = readJobs(query, cursors);
+  const varied = computed(() => variedOptions(jobs.value?.jobs ?? []));
+  const view = {query, filter, page: computed(() => query.value.getAll('after').length + 1), jobs, chosen: signal(new Set()), counts: readCounts(query), varied};
   const part = computed(() => JSON.stringify([filterOf(query.value), query.value.get('sort')]));
   let known = part.peek();
   effect(() => {
@@ -69,10 +73,10 @@ export function page({query}) {
     null,
     h('h1', null, 'Jobs'),
     filters(view),
-    actions(view),
     rows,
     () => isEmpty.value && empty(query.value),
     pager(view, turn),
+    actions(view),
   );
 }
 
@@ -153,5 +157,7 @@ function pager(view, turn) {
     h('button', {disabled: () => isFirst.value, onclick: back}, 'Previous'),
     h('span', {class: 'soft'}, () => `Page ${view.page.value}`),
     h('button', {disabled: () => !next.value, onclick: on}, 'Next'),
+    h('span', {class: 'spacer'}),
+    () => !view.chosen.value.size && (next.value || !isFirst.value) && allPages(view),
   );
 }

@@ -48,6 +48,8 @@ import {duration, text} from '/logic/format.js';
  * @property {Record<string, string>} env
  * @property {number | null} timeout_s
  * @property {number} retries
+ * @property {{name: string, cwd: Bytes} | null} sweep
+ * @property {string | null} last_line
  * @property {string[]} nodes
  * @property {string | null} on
  * @property {Record<string, string>} node_labels

@@ -34,7 +34,7 @@ export function actions(view) {
   /** @type {HTMLInputElement} */
   const priority = h('input', {type: 'number', class: 'short', 'aria-label': 'Priority', value: '0', min: -1000000, max: 1000000});
   /** @param {string} text @param {() => void} onclick @param {string} [kind] */
-  const button = (text, onclick, kind = '') => h('button', {class: kind, disabled: () => isNone.value, onclick}, text);
+  const button = (text, onclick, kind = '') => h('button', {class: kind, onclick}, text);
   const single = computed(() => {
     const [only, ...others] = ids.value;
     const job = view.jobs.value?.jobs.find(({id}) => id === only);
@@ -43,9 +43,9 @@ export function actions(view) {
   const isMore = computed(() => Boolean(view.jobs.value?.next) || view.page.value > 1);
   return h(
     'div',
-    {class: () => `row actions ${isNone.value ? 'none' : ''}`, role: 'toolbar', 'aria-label': 'Actions for the selected jobs'},
+    {class: 'row actions card', hidden: () => isNone.value, role: 'toolbar', 'aria-label': 'Actions for the selected jobs'},
     h('span', {class: 'soft', 'aria-live': 'polite'}, () => `${count(ids.value.length)} selected`),
-    () => isMore.value && h('button', {onclick: () => attempt(() => chooseAll(view), tellChosen)}, 'Select all pages'),
+    () => isMore.value && allPages(view),
     button('Kill', kill, 'danger'),
     button('Retry', () => act('retry')),
     button('Hold', () => act('hold')),
@@ -57,6 +57,14 @@ export function actions(view) {
     h('button', {disabled: () => !single.value, onclick: () => single.peek() && move(view, single.peek()?.id ?? 0, -1)}, 'Up'),
     h('button', {disabled: () => !single.value, onclick: () => single.peek() && move(view, single.peek()?.id ?? 0, 1)}, 'Down'),
   );
+}
+
+/**
+ * The button that selects the jobs of all pages.
+ * @param {import('/pages/jobs.js').JobsView} view
+ */
+export function allPages(view) {
+  return h('button', {onclick: () => attempt(() => chooseAll(view), tellChosen)}, 'Select all pages');
 }
 
 /**

@@ -4,7 +4,7 @@ import {h} from '/lib/dom.js';
 import {watch} from '/lib/connection.js';
 import {shortcut} from '/lib/keys.js';
 import {STATES} from '/lib/badge.js';
-import {effect} from '/lib/signal.js';
+import {computed, effect} from '/lib/signal.js';
 import {count} from '/logic/format.js';
 
 const TYPING_MS = 200;
@@ -13,8 +13,9 @@ const CHIPS = {running: ['running', 'starting'], failed: ['failed', 'lost']};
 const NAMES = STATES.filter((state) => !['starting', 'lost', 'preempted'].includes(state));
 
 /** @param {import('/pages/jobs.js').JobsView} view */
-export function filters({query, counts, filter}) {
-  return h('div', {class: 'filters'}, chips(query, counts, filter), fields(query, filter));
+export function filters({query, counts, filter, jobs}) {
+  const projects = computed(() => JSON.stringify([...new Set((jobs.value?.jobs ?? []).map(({project}) => project).filter(Boolean))].sort()));
+  return h('div', {class: 'filters'}, chips(query, counts, filter), fields(query, filter), h('datalist', {id: 'project-names'}, () => JSON.parse(projects.value).map((/** @type {string} */ value) => h('option', {value}))));
 }
 
 /**
@@ -62,7 +63,7 @@ function fields(query, set) {
     'div',
     {class: 'row'},
     labelled('Search', field(query, 'text', 'name or command', set, (input) => (search = input))),
-    labelled('Project', field(query, 'project', 'any', set)),
+    labelled('Project', field(query, 'project', 'any', set, (input) => input.setAttribute('list', 'project-names'))),
     labelled('GPU', field(query, 'gpu', 'any', set, (input) => input.setAttribute('list', 'gpu-names'))),
     h('datalist', {id: 'gpu-names'}, () => (/** @type {any} */ (gpus.value.data)?.slots ?? []).map((/** @type {any} */ slot) => h('option', {value: slot.label}))),
     labelled('Order', sort),

@@ -26,6 +26,21 @@ const BAD = ['failed', 'lost'];
 /** @type {Record<string, 'ascending' | 'descending'>} */
 const WAYS = {newest: 'descending', oldest: 'ascending', name: 'ascending'};
 
+/** @type {number | null} the job whose box was clicked last: Shift selects all from there */
+let last = null;
+
+/**
+ * The jobs from one row to another.
+ * @param {JobsView} view
+ * @param {number} from
+ * @param {number} to
+ */
+function range(view, from, to) {
+  const ids = (view.jobs.peek()?.jobs ?? []).map(({id}) => id);
+  const [one, other] = [ids.indexOf(from), ids.indexOf(to)];
+  return one < 0 || other < 0 ? [to] : ids.slice(Math.min(one, other), Math.max(one, other) + 1);
+}
+
 /** @param {JobsView} view */
 export function table(view) {
   const jobs = computed(() => view.jobs.value?.jobs ?? []);
@@ -86,9 +101,12 @@ function heading(view, title, kind, sorts) {
 function row(view, job) {
   const {id} = job.peek();
   const isChosen = () => view.chosen.value.has(id);
-  const flip = () => {
+  /** @param {MouseEvent} event */
+  const flip = (event) => {
     const chosen = new Set(view.chosen.peek());
-    if (!chosen.delete(id)) chosen.add(id);
+    if (event.shiftKey && last !== null) for (const between of range(view, last, id)) chosen.add(between);
+    else if (!chosen.delete(id)) chosen.add(id);
+    last = id;
     view.chosen.value = chosen;
   };
   const waits = computed(() => job.value.state === 'waiting');
@@ -97,16 +115,26 @@ function row(view, job) {
   return h(
     'tr',
     {'data-job': id, 'aria-selected': () => String(isChosen()), draggable: () => (waits.value ? 'true' : 'false'), ...dragging(view, job)},
-    h('td', null, h('input', {type: 'checkbox', 'aria-label': `Select job ${id}`, checked: isChosen, onchange: flip})),
+    h('td', null, h('input', {type: 'checkbox', 'aria-label': `Select job ${id}`, checked: isChosen, onclick: flip})),
     h('td', {class: 'num'}, h('a', {href: link(`/jobs/${id}`)}, id)),
     h('td', null, () => badge(job.value.state), () => mark(job.value.mark)),
-    h('td', {class: 'what'}, h('div', null, () => job.value.name ?? ''), h('code', {title: () => job.value.command}, () => job.value.command), h('div', {class: () => (BAD.includes(job.value.state) ? 'bad' : 'soft')}, () => job.value.mark?.text ?? job.value.reason ?? ''), h('div', {class: 'small soft'}, 'GPU ', where, ' · ', when)),
+    h('td', {class: 'what'}, h('div', null, () => job.value.name ?? ''), h('code', {title: () => job.value.command}, () => brief(view, job.value)), h('div', {class: () => (BAD.includes(job.value.state) ? 'bad' : 'soft')}, () => job.value.mark?.text ?? job.value.reason ?? ''), h('div', {class: 'small soft'}, 'GPU ', where, ' · ', when)),
     h('td', {class: 'wide project'}, () => job.value.project ?? ''),
     h('td', {class: 'tight wide'}, where),
     h('td', {class: 'num wide'}, () => job.value.priority),
     h('td', {class: 'tight wide'}, when),
     h('td', {class: 'num wide'}, () => span(job.value.started_at, job.value.ended_at)),
   );
+}
+
+/**
+ * What tells a command from those of the same program on this page; the whole command where nothing does.
+ * @param {JobsView} view
+ * @param {Job} job
+ */
+function brief(view, job) {
+  const found = view.varied.value.get(job.id);
+  return found ? [h('b', null, found.varied), ' ', found.program] : job.command;
 }
 
 /**
