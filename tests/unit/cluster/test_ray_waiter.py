@@ -14,12 +14,12 @@ from patience import until
 _PARENT = """\
 import subprocess, sys
 from stoker.cluster import ray_waiter
-children = [
-    subprocess.Popen(["sh", "-c", command], stdout=subprocess.DEVNULL).pid
-    for command in sys.argv[1:]
+children = [  # kept: a Popen that is deleted reaps a child that has ended
+    subprocess.Popen(["sh", "-c", command], stdout=subprocess.DEVNULL) for command in sys.argv[1:]
 ]
-print(*children, flush=True)
-ray_waiter.become(children)
+pids = [child.pid for child in children]
+print(*pids, flush=True)
+ray_waiter.become(pids)
 """
 _LASTS = "exec sleep 1000"
 _IGNORES_SIGTERM = "trap '' TERM; exec sleep 1000"
