@@ -23,6 +23,7 @@ from stoker.bridge.lease_record import LeaseRecord
 from stoker.bridge.node_session import NodeSession
 from stoker.bridge.ray_membership import RayMembership
 from stoker.cluster.ray_supervisor_control import ensure_ray_supervisor
+from stoker.cluster.ssh.tunnel import ensure_tunnels
 from stoker.errors import StokerError
 from stoker.executors.bridge_connection import bridge_lock_path, bridge_version_path
 from stoker.executors.bridge_orders import (
@@ -41,6 +42,7 @@ from stoker.supervisor import unix_sockets
 
 READY_FD = 3
 _LINE_LIMIT_BYTES = 64 << 20
+_TUNNELS_S = 3.0
 _LEASE_CHECK_S = 1.0
 _PAUSE_S = 0.5
 _UNUSED_S = 60.0
@@ -89,10 +91,14 @@ class Bridge:
         Start the Ray supervisor if it was killed. End this process if it has had neither Ray nor a daemon
         for long: then this machine has left the cluster.
         """
-        began_at = needed_at = time.monotonic()
+        began_at = needed_at = tunnels_at = time.monotonic()
         while True:
             for session in [*self.sessions.values()]:
                 session.check_lease()
+            if time.monotonic() > tunnels_at:
+                tunnels_at = time.monotonic() + _TUNNELS_S
+                with contextlib.suppress(StokerError):
+                    ensure_tunnels(self._home)
             if self._client is not None or self._membership.has_joined:
                 needed_at = time.monotonic()
             elif time.monotonic() > needed_at + _UNUSED_S:

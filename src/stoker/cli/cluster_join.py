@@ -32,12 +32,7 @@ def join(home: str, args: Args) -> int:
     if known is not None:
         return _join_again(home, args, known, address, port)
     env = own_environment(home, os.environ, parse_variables(args.env or ()), args.setup)
-    own = ray_survey.own_address(address, port)
-    if own == address or address.startswith("127."):
-        raise ConflictError(
-            f"{args.target} is this box itself: join is for the others, and stoker cluster up made"
-            " this one the first"
-        )
+    own = _own_address(args, address, port)
     with find_credentials(home, address, port) as credentials:
         found = ray_survey.survey(home, address, port, *credentials)
         ray_survey.check_versions(found)
@@ -45,8 +40,9 @@ def join(home: str, args: Args) -> int:
         save_name(home, args, [member.name for member in found.nodes if member.id != node.id])
         slots = _check_slots(args.gpus)
         first_port = choose_first_port(args, port)
-        head = address, port
-        check_reachability(head, settings.join_port(port), credentials.token, own, first_port)
+        if not settings.is_over_ssh(address):  # else the tunnel is the way, in both directions
+            head = address, port
+            check_reachability(head, settings.join_port(port), credentials.token, own, first_port)
         credentials.save(home)
         join_ray(
             home,
@@ -66,6 +62,19 @@ def join(home: str, args: Args) -> int:
         f" {settings.load_node(home).name}"
     )
     return 0
+
+
+def _own_address(args: Args, head: str, port: int) -> str:
+    """Return the address at which the cluster finds this machine; raise ConflictError if it is the head."""
+    if settings.is_over_ssh(head) and args.address is not None:
+        return str(args.address)
+    own = ray_survey.own_address(head, port)
+    if own == head or head.startswith("127."):
+        raise ConflictError(
+            f"{args.target} is this box itself: join is for the others, and stoker cluster up made"
+            " this one the first"
+        )
+    return own
 
 
 def _ensure_unique_id(home: str, found: ray_survey.RaySurvey, own: str) -> settings.ClusterNode:

@@ -14,6 +14,7 @@ from stoker.cluster import ray_supervisor_control
 from stoker.cluster.ssh.box_records import Box, load_boxes, save_box
 from stoker.cluster.ssh.box_software import BoxSoftware
 from stoker.cluster.ssh.connection import SshConnection
+from stoker.cluster.ssh.tunnel import close_tunnel
 from stoker.errors import NotFoundError, StokerError, UsageError
 from stoker.wire import NodeInfo, NodeOrder
 
@@ -47,6 +48,8 @@ def _remove_node(home: str, node: str, box: Box, *, force: bool) -> None:
                     _wait_for_jobs(client, node)
                 software.run("-m", "stoker", "cluster", "leave")
                 _wait_until_gone(client, node)
+        if box.address is not None:
+            close_tunnel(home, box.address)
         software.clear()
         with ray_supervisor_control.turn(home):
             save_box(home, node, None)

@@ -12,6 +12,7 @@ from stoker.cluster.ssh.box_records import Box, load_boxes, save_box
 from stoker.cluster.ssh.box_software import BoxSoftware
 from stoker.cluster.ssh.bundle import Bundle, collect
 from stoker.cluster.ssh.connection import SshConnection
+from stoker.cluster.ssh.tunnel import keep_tunnel
 from stoker.errors import ConflictError, StokerError
 
 _MAX_LINE = 60
@@ -61,7 +62,9 @@ def _upgrade_node(home: str, node: str, box: Box, bundle: Bundle) -> None:
             old.prune()
             raise
         with ray_supervisor_control.turn(home):
-            save_box(home, node, new.record)
+            save_box(home, node, new.record(box.address))
+            if box.address is not None:
+                keep_tunnel(home, box.address, bundle.digest)
         new.prune()
     wait_until_up(home, node)
     print(f"{node} has {bundle.label} now; its jobs have run on", flush=True)

@@ -30,8 +30,12 @@ def parse_expires(text: str | None) -> float | None:
 def show_join_line(home: str, known: settings.ClusterSettings, expires: str | None) -> None:
     """Print the line for the other machines, with the newest valid join token.
 
-    Only a new cluster and `--expires` make a new token: `up` may run at every boot.
+    Only a new cluster and `--expires` make a new token: `up` may run at every boot. A cluster over ssh has no
+    such line.
     """
+    if settings.is_over_ssh(known.address):
+        print("Add the other boxes from here: stoker cluster add user@host")
+        return
     token = newest_join_token(home, time.time()) if expires is None else None
     if token is None and expires is None and has_join_tokens(home):
         note(describe_join_token(home))
@@ -44,7 +48,12 @@ def show_join_line(home: str, known: settings.ClusterSettings, expires: str | No
 
 def show_new_join_line(home: str, expires: str | None) -> int:
     """Make a join token and print its line."""
-    _print_line(home, _require_head(home), None, expires)
+    known = _require_head(home)
+    if settings.is_over_ssh(known.address):
+        raise ConflictError(
+            "boxes enter a cluster over ssh with stoker cluster add, not with a token"
+        )
+    _print_line(home, known, None, expires)
     return 0
 
 

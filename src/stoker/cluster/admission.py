@@ -219,7 +219,7 @@ class AdmissionServer:
         asked = lines.receive(_Request)
         _check_proof(asked.proof, known, b"box", nonces + asked.request.encode())
         lines.trust()
-        made = self._make_pass(asked.request, address)
+        made = self._make_pass(asked.request, known.address or address)
         if made is None or self._find(hello.join) != known:  # revoked meanwhile
             lines.send(_Refusal(UNKNOWN))
             return

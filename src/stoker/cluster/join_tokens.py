@@ -28,6 +28,7 @@ class JoinToken(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     secret: str
     expires_at: float | None
+    address: str | None = None  # of the box that it is for; None: that of its connection
 
     @property
     def text(self) -> str:
@@ -45,10 +46,17 @@ def parse_join_token(text: str) -> JoinToken | None:
     return None if found is None else JoinToken(id=found[1], secret=found[2], expires_at=None)
 
 
-def issue_join_token(home: str, expires_s: float | None, now: float) -> JoinToken:
+def issue_join_token(
+    home: str, expires_s: float | None, now: float, address: str | None = None
+) -> JoinToken:
     """Create a join token that expires after `expires_s` (None: valid until it is revoked)."""
     expires_at = None if expires_s is None else now + expires_s
-    made = JoinToken(id=secrets.token_hex(6), secret=secrets.token_hex(32), expires_at=expires_at)
+    made = JoinToken(
+        id=secrets.token_hex(6),
+        secret=secrets.token_hex(32),
+        expires_at=expires_at,
+        address=address,
+    )
     kept = [each for each in _load(home) if not each.is_expired(now - _KEEP_EXPIRED_S)]
     _save(home, [*kept, made])
     return made

@@ -28,6 +28,8 @@ from stoker.errors import StokerError, UsageError
 T = TypeVar("T")
 
 DEFAULT_PORT = 7866
+# The head of a cluster over ssh, on the loopback interface of each box; its nodes have the next addresses.
+OVER_SSH_HEAD = "127.77.0.1"
 _LAST_PORT = 65535
 # Ray uses so many ports on each box: node manager, object manager, runtime environments, and workers.
 PORT_COUNT = 16
@@ -95,6 +97,11 @@ class ClusterSettings(msgspec.Struct, frozen=True, kw_only=True):
     def join_port(self) -> int:
         """The port of the head at which boxes exchange their join tokens."""
         return join_port(self.port)
+
+
+def is_over_ssh(address: str) -> bool:
+    """Whether the machines of a head with this address reach each other through ssh alone."""
+    return address == OVER_SSH_HEAD
 
 
 def folder_of(home: str) -> str:

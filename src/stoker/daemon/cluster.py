@@ -9,6 +9,7 @@ from collections.abc import Callable
 from stoker.cluster.ray_command import ray_environment
 from stoker.cluster.ray_supervisor_control import ensure_ray_supervisor, has_other_ray
 from stoker.cluster.settings import load_node, load_settings
+from stoker.cluster.ssh.tunnel import ensure_tunnels
 from stoker.core.node import NodeFacts
 from stoker.engine.adoption import revive
 from stoker.engine.cluster_gpus import ClusterGpus
@@ -57,6 +58,7 @@ class Cluster:
     def extend(self, own: DaemonExecutor, queue: str) -> MultiNodeExecutor:
         """Make the executor of all nodes, with this machine's executor in it."""
         ensure_ray_supervisor(self._home)  # it does not survive a restart of the machine
+        ensure_tunnels(self._home)
         if not has_other_ray(self._home):  # a new bridge could not use the Ray that runs
             end_bridge_of_other_version(self._home)
         env = ray_environment(self._home, os.environ)

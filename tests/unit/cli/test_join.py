@@ -13,7 +13,16 @@ from stoker.cluster.ray_command import TOKEN_VARIABLE
 from stoker.cluster.ray_survey import Member, RaySurvey
 from stoker.errors import ConflictError, StokerError
 
-ARGS = Args(target="10.0.0.1", name=None, label=None, gpus=None, env=None, setup=None, ports=None)
+ARGS = Args(
+    target="10.0.0.1",
+    address=None,
+    name=None,
+    label=None,
+    gpus=None,
+    env=None,
+    setup=None,
+    ports=None,
+)
 
 
 @pytest.fixture

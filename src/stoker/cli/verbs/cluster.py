@@ -17,6 +17,7 @@ from stoker.cli.join_lines import parse_expires, revoke, show_join_line, show_ne
 from stoker.cli.messages import note
 from stoker.cluster import ray_supervisor_control, ray_survey, settings
 from stoker.cluster.ray_folder import remove_ray_folder
+from stoker.cluster.ssh.tunnel import close_tunnels
 from stoker.cluster.tls import load_certificates
 from stoker.errors import ConflictError, UsageError
 from stoker.home import find_home
@@ -73,7 +74,8 @@ _OF_NODES = ("forget", "drain", "undrain")
 _LEAVE_S = 15.0
 _LEAVE_WITH_FILES_S = 1800.0
 _ONLY = {
-    "address": ("up",),
+    "address": ("up", "join"),
+    "over_ssh": ("up",),
     "port": ("up",),
     "ports": ("up", "add", "join"),
     "name": ("up", "add", "join"),
@@ -105,7 +107,8 @@ ARGUMENTS = (
     arg(
         "--address",
         metavar="IP",
-        help="up: the address under which the others find this box; Ray listens on all interfaces",
+        help="up: the address under which the others find this box; Ray listens on all interfaces;"
+        " join: this box's own in a cluster over ssh",
     ),
     arg(
         "--expires",
@@ -125,6 +128,11 @@ ARGUMENTS = (
         action="append",
         metavar="K=V",
         help="up, add, join: for jobs that want such a box",
+    ),
+    arg(
+        "--over-ssh",
+        action="store_true",
+        help="up: all traffic goes through ssh; add lets boxes in",
     ),
     arg("--no-tls", action="store_true", help="up: do not encrypt what goes between the boxes"),
     arg("--gpus", metavar="SLOTS", help="add, join: which GPUs; default: every one not in use"),
@@ -268,7 +276,7 @@ def _start_cluster(home: str, args: Args) -> settings.ClusterSettings:
     except ValueError as error:
         raise UsageError(f"--port {args.port}: {error}") from None
     labels = settings.parse_labels(args.label or ())
-    address = ray_survey.resolve(args.address) if args.address else ray_survey.outward_address()
+    address = _choose_address(args)
     ray_survey.check_place(address, port)
     ray_survey.check_place(address, settings.join_port(port))
     save_name(home, args, ())
@@ -284,6 +292,15 @@ def _start_cluster(home: str, args: Args) -> settings.ClusterSettings:
     join_ray(home, made)
     print(f"the cluster is up, at {made.target}; this box is {settings.load_node(home).name}")
     return made
+
+
+def _choose_address(args: Args) -> str:
+    """Return the address of a new cluster's head."""
+    if args.over_ssh:
+        if args.address or args.no_tls:
+            raise UsageError("--over-ssh takes no --address, and needs TLS")
+        return settings.OVER_SSH_HEAD
+    return ray_survey.resolve(args.address) if args.address else ray_survey.outward_address()
 
 
 def _leave(home: str, _args: Args) -> int:
@@ -302,6 +319,7 @@ def _leave(home: str, _args: Args) -> int:
     settings.forget_settings(home)
     remove_ray_folder(home)
     if known.is_head:
+        close_tunnels(home)
         print("the cluster has ended; stoker cluster leave on the other boxes lets them forget it")
     else:
         print(f"left the cluster at {known.target}")

@@ -20,6 +20,7 @@ class Box(msgspec.Struct, frozen=True, kw_only=True):
     target: str  # as for ssh
     python: str  # the interpreter that was there before
     digest: str  # of its private environment
+    address: str | None = None  # if the machine is reached through a tunnel
 
 
 def load_boxes(home: str) -> dict[str, Box]:

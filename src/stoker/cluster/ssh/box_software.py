@@ -30,10 +30,14 @@ class BoxSoftware:
         self._digest = digest
         self._say = say
 
-    @property
-    def record(self) -> Box:
-        """What the head remembers of it."""
-        return Box(target=self._connection.target, python=self._python, digest=self._digest)
+    def record(self, address: str | None) -> Box:
+        """Return what the head remembers of it; `address`: at which a tunnel leads to the machine."""
+        return Box(
+            target=self._connection.target,
+            python=self._python,
+            digest=self._digest,
+            address=address,
+        )
 
     def look(self) -> dict[str, Any]:
         """Look at the machine."""

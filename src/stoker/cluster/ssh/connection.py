@@ -115,17 +115,18 @@ class SshConnection:
                     raise
             ended = Ended(code, _read(out), _read(err))
         if code == _FAILED:
-            raise StokerError(self._explain(ended.err))
+            raise StokerError(explain(self.target, ended.err))
         return ended
 
-    def _explain(self, said: str) -> str:
-        """Return why there is no connection, in one line."""
-        lines = [line.strip() for line in said.splitlines() if line.strip()]
-        last = printable(lines[-1] if lines else "no reason given", _MAX_LINE)
-        for pattern, remedy in _REMEDIES:
-            if re.search(pattern, said):
-                return remedy.format(target=self.target, said=last)
-        return f"cannot connect to {self.target}: {last.removeprefix('ssh: ')}"
+
+def explain(target: str, said: str) -> str:
+    """Return why there is no connection, in one line, from what ssh has said."""
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    last = printable(lines[-1] if lines else "no reason given", _MAX_LINE)
+    for pattern, remedy in _REMEDIES:
+        if re.search(pattern, said):
+            return remedy.format(target=target, said=last)
+    return f"cannot connect to {target}: {last.removeprefix('ssh: ')}"
 
 
 def check_target(target: str) -> str:

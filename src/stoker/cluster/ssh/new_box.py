@@ -15,6 +15,15 @@ from stoker.cluster.ssh.box_records import save_box
 from stoker.cluster.ssh.box_software import MIB, BoxSoftware, Say
 from stoker.cluster.ssh.bundle import Bundle
 from stoker.cluster.ssh.connection import SshConnection
+from stoker.cluster.ssh.tunnel import (
+    Tunnel,
+    close_tunnel,
+    free_number,
+    keep_tunnel,
+    node_address,
+    open_tunnel,
+    save_tunnel,
+)
 from stoker.errors import ConflictError, StokerError
 
 _SPARE_BYTES = 512 * MIB  # for Ray's files and logs
@@ -39,6 +48,7 @@ class NewBox:
         self._bundle = bundle
         self._say = say
         self._target = connection.target
+        self._address: str | None = None  # in a cluster over ssh
         self._software = BoxSoftware(connection, python, bundle.digest, say)
 
     def add(self, head: settings.ClusterSettings, options: Sequence[str]) -> str:
@@ -54,12 +64,16 @@ class NewBox:
             else:
                 self._software.copy(self._bundle, found["home"])
             self._say(self._software.run("-c", _GPUS))
+            if settings.is_over_ssh(head.address):
+                options = [*options, *self._open_tunnel(head)]
             name = self._join(head, options)
         except BaseException:
             self._undo()
             raise
         with ray_supervisor_control.turn(self._home):
-            save_box(self._home, name, self._software.record)
+            save_box(self._home, name, self._software.record(self._address))
+            if self._address is not None:
+                keep_tunnel(self._home, self._address, self._bundle.digest)
         self._install(head, found)
         return name
 
@@ -123,7 +137,7 @@ class NewBox:
 
     def _join(self, head: settings.ClusterSettings, options: Sequence[str]) -> str:
         with ray_supervisor_control.turn(self._home):
-            token = issue_join_token(self._home, _TOKEN_S, time.time())
+            token = issue_join_token(self._home, _TOKEN_S, time.time(), self._address)
         try:
             said = self._software.run(
                 *("-m", "stoker", "cluster", "join", head.target, *options),
@@ -136,8 +150,32 @@ class NewBox:
         self._say(said)
         return said.rpartition(" as ")[2]
 
+    def _open_tunnel(self, head: settings.ClusterSettings) -> list[str]:
+        """Open the tunnel to the machine. Returns the options of `join` for its address and ports."""
+        with ray_supervisor_control.turn(self._home):
+            number = free_number(self._home)
+            address = node_address(number)
+            first_port = settings.join_port(head.port) + 1 + number * settings.PORT_COUNT
+            record = self._software.record(address)
+            save_tunnel(
+                self._home,
+                Tunnel(
+                    target=record.target,
+                    python=record.python,
+                    digest=record.digest,
+                    address=address,
+                    first_port=first_port,
+                ),
+            )
+        self._address = address
+        open_tunnel(self._home, address)
+        self._say(f"ssh tunnel open; the box is {address} for the cluster")
+        return [f"--address={address}", f"--ports={first_port}"]
+
     def _undo(self) -> None:
         """Remove what was copied; if that fails too, say what is left."""
+        if self._address is not None:
+            close_tunnel(self._home, self._address)
         try:
             self._software.clear()
         except StokerError as error:

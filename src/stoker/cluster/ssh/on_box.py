@@ -22,6 +22,7 @@ import socket
 import subprocess
 import sys
 import tarfile
+import tempfile
 from collections.abc import Iterator
 from typing import IO, Any
 
@@ -119,6 +120,12 @@ def run(request: dict[str, Any], _stream: IO[bytes]) -> dict[str, Any]:
     }
 
 
+def prepare_tunnel(request: dict[str, Any], _stream: IO[bytes]) -> dict[str, Any]:
+    """Make a private folder for the sockets of a tunnel; their paths must be short."""
+    python = _python(os.path.join(find_home(), _SOFTWARE, request["digest"]))
+    return {"python": python, "folder": tempfile.mkdtemp(prefix="stoker-tunnel-", dir="/tmp")}
+
+
 def clear(_request: dict[str, Any], _stream: IO[bytes]) -> dict[str, Any]:
     """Remove all private environments, and a home that has nothing else of the user's."""
     home = find_home()
@@ -145,7 +152,14 @@ def prune(request: dict[str, Any], _stream: IO[bytes]) -> dict[str, Any]:
 
 def main(name: str, request: dict[str, Any], stream: IO[bytes]) -> None:
     """Call one of the functions, and print its answer."""
-    actions = {"look": look, "unpack": unpack, "run": run, "prune": prune, "clear": clear}
+    actions = {
+        "look": look,
+        "unpack": unpack,
+        "run": run,
+        "prune": prune,
+        "clear": clear,
+        "prepare_tunnel": prepare_tunnel,
+    }
     try:
         answer = actions[name](request, stream)
     except StokerError as error:

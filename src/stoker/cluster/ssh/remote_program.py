@@ -48,7 +48,7 @@ def call(
         request=json.dumps(request or {}),
     ).encode()
     ended = connection.run(
-        f"exec {_quote(python)} -I -c {_quote(_BOOT)}",
+        f"exec {quote(python)} -I -c {quote(_BOOT)}",
         _chain(b"%d\n" % len(program), program, payload),
         timeout_s,
     )
@@ -81,7 +81,7 @@ def _read_source(module: str) -> str:
         return file.read()
 
 
-def _quote(word: str) -> str:
+def quote(word: str) -> str:
     """Quote a word for the login shell there: sh, bash, zsh, fish or csh."""
     if "'" in word or "\\" in word or "!" in word:
         raise StokerError(f"a path with quotes, backslashes or ! cannot be used over ssh: {word}")
