@@ -67,7 +67,7 @@ not succeed, those that need it are skipped, and those that need them; its retry
   stoker add -N train --after prep python t.py   when prep has succeeded
   stoker add --after-any train python clean.py   when train has ended, however
   stoker set 12 after=7,8                        for a job that waits already
-  stoker set 12 after=none                       wait for nobody
+  stoker set 12 after=none                       wait for no job
   stoker why train                               what it waits for, or why it was skipped
   stoker retry prep                              revives what was skipped for its sake
 """,
@@ -94,7 +94,7 @@ $STOKER_ATTEMPT counts them: save there, and look there first.
   stoker preempt 12                                 make room by hand
 """,
     "gpus": """\
-The queue uses every GPU that nobody else uses, or those that are named. They come and go while jobs run;
+The queue uses every GPU that is not in use, or those that are named. They come and go while jobs run;
 what runs on one is never touched.
 
   stoker gpus                         all GPUs, who uses them, what the queue does there
@@ -118,7 +118,7 @@ Settings count at once and are remembered.
 
 {settings}""",
     "hooks": """\
-Commands of yours run when a job has come to its end: on-finish always, on-fail if it did not succeed.
+Commands of yours run when a job has ended: on-finish always, on-fail if it did not succeed.
 They find STOKER_JOB_ID, STOKER_NAME, STOKER_PROJECT, STOKER_STATE, STOKER_REASON, STOKER_ATTEMPT and
 STOKER_LOG in their environment. One that fails or hangs (a minute) is told in stoker status, and the
 queue goes on.

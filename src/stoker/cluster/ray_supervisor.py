@@ -71,7 +71,7 @@ class Stopped(Exception):  # noqa: N818 - it is no error
 
 
 class RaySupervisor:
-    """Runs Ray for a home and restarts it, until it is told to stop."""
+    """Runs Ray for a home and restarts it, until a stop request."""
 
     def __init__(self, home: str, ready_fd: int | None) -> None:
         settings = load_settings(home)

@@ -237,7 +237,7 @@ class GpuTurns:
         return min(due)
 
     def explain(self, state: SlotState, now: float) -> str | None:
-        """Return who comes first at a slot that another holds, for a job that waits; None if nobody waits."""
+        """Return who comes first at a slot that another holds, for a job that waits; None if no one waits."""
         ahead = self.users.ahead(state.slot.keys)
         if ahead:
             first = max(ahead, key=lambda claim: claim.lead_s)

@@ -159,7 +159,9 @@ def main() -> None:
         folder = Folder(path)
         connection = folder.connect(client)
     except OSError as error:
-        _print(os.fsencode(f"nobody waits for the link: {error.strerror or error}"))
+        _print(
+            os.fsencode(f"the terminal that waited for the link is gone: {error.strerror or error}")
+        )
         os._exit(128 + signal.SIGHUP)
     key = f"{os.environ['STOKER_JOB_ID']}.{os.environ['STOKER_ATTEMPT']}"
     server = JupyterServer(folder, path, key, words)

@@ -156,7 +156,7 @@ def _old_folders(above: str) -> Iterator[str]:
 
 
 def _title(source: str) -> str:
-    """Return the first line of a cell, for those who read lists of jobs."""
+    """Return the first line of a cell, for people who read lists of jobs."""
     lines = (line.strip() for line in source.splitlines())
     first = next((line for line in lines if line and not line.startswith("#")), "")
     shown = "".join(char for char in first if char.isprintable())

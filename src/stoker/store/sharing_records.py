@@ -12,7 +12,7 @@ from stoker.store.database import Database
 from stoker.store.jobs import FINAL_STATES
 
 _KINDS = 2000
-# In the column `cold`. A Stoker that knows of no caps takes both for cold, and lets nobody join.
+# In the column `cold`. A Stoker that knows of no caps takes both for cold, and lets no other job join.
 _COLD, _CAPPED = 1, 2
 _profiles = msgspec.json.Decoder(Profile)
 

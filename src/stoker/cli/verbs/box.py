@@ -24,7 +24,7 @@ EXAMPLES = """\
 _FOR_ALL = 0o666
 _TMPFILES = "/etc/tmpfiles.d/stoker.conf"
 _TMPFILES_TEXT = """\
-# Leases and turns of Stoker (stoker box install): all users write here, nobody removes the files of others.
+# Leases and turns of Stoker (stoker box install): all users write here, and none removes the files of others.
 d /run/stoker 0755 root root -
 d /run/stoker/leases 1777 root root -
 """

@@ -28,7 +28,7 @@ EXAMPLES = """\
 
 _COMMAND = "--- command ---"
 _HEAD = """\
-# Job {id}, {state}. Change what is to change, save, and leave the editor.
+# Job {id}, {state}. Change the values, save, and leave the editor.
 # The value none takes a setting away. Lines that begin with # are remarks.
 """
 ARGUMENTS = (arg("id", metavar="ID", help=IDS_HELP), JSON)

@@ -27,7 +27,7 @@ EXAMPLES = """\
   stoker gpus --json      a list for scripts: [] where there is no GPU
   stoker gpus --rules     the rules of a machine that several people share
   stoker gpus --topology  which GPUs NVLink or a PCIe switch joins
-  stoker gpus drain 1     start nothing more on GPU 1; what runs there comes to its end
+  stoker gpus drain 1     start nothing more on GPU 1; what runs there goes on
   stoker gpus add 1       use it again, or a GPU that the queue did not have
   stoker gpus remove 1    let the queue have it no longer
 """

@@ -22,7 +22,7 @@ Run commands from a file or a pipe, one per line, each on a free GPU; the next s
 ends. The exit code is 0 only if all succeeded. Ctrl-C once starts no more, twice kills what runs.
 With -- CMD run one command on a free GPU; its output and its exit code are Stoker's."""
 EXAMPLES = """\
-  stoker run jobs.txt                       on every GPU that nobody else is using
+  stoker run jobs.txt                       on every GPU that is not in use
   cat jobs.txt | stoker run --gpus 0,1      on GPUs 0 and 1
   stoker run -- python train.py --lr 0.1    one command, on the next free GPU
   stoker run jobs.txt -g 2                  two GPUs for each command

@@ -20,7 +20,7 @@ ended with all its processes at its time limit, and gives its GPUs back when it 
 EXAMPLES = """\
   stoker shell                    one GPU, for 8 hours at most
   stoker shell -g 2 --for 2h      two GPUs, for two hours
-  stoker shell --idle never       not ended while nobody types and no GPU computes
+  stoker shell --idle never       never ended for being idle
   stoker shell --shell zsh        another shell than your own
 """
 LIMITS = (

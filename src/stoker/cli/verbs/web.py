@@ -13,13 +13,13 @@ from stoker.wire import WebOrder, WebPlace
 
 SUMMARY = """\
 Open the queue's web page, and print the link to it. The daemon serves it on this machine alone
-(127.0.0.1), to whoever has the link: the token in it is as good as your login. The page stays open until
+(127.0.0.1), to all who have the link: the token in it is as good as your login. The page stays open until
 stoker web --close, and open tabs come back after a restart of the daemon. Links end with the daemon that
 made them: run stoker web again for a new one."""
 EXAMPLES = """\
   stoker web                 open the page, print its link
   stoker web --port 8080     open it at a port of your choice, or move it there
-  stoker web --new-token     let nobody in who has an older link
+  stoker web --new-token     refuse older links
   stoker web --close         close it
   stoker web --host none     no TCP port: only a unix socket, for ssh -L from your computer
   stoker web --host lab1     on a network of people you trust: what is sent is not encrypted

@@ -281,7 +281,7 @@ def _command_lines() -> Iterator[bytes]:
 
 
 def _find_ray() -> list[int]:
-    """Return the pids of Ray's daemons on this machine, whoever runs them."""
+    """Return the pids of Ray's daemons on this machine, of any user."""
     found = []
     for name in os.listdir("/proc"):
         with contextlib.suppress(OSError):

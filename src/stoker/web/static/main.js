@@ -29,7 +29,7 @@ scope(() => {
   });
 });
 
-/** @param {string | null} path null for nobody's page */
+/** @param {string | null} path null for an address without a page */
 async function show(path) {
   wanted = path;
   const found = path === null ? null : find(path);
