@@ -23,7 +23,7 @@ def main() -> None:
     if sys.argv[1] == "stoker":
         import stoker
 
-        executor = stoker.Executor(gpus="0,1,2,3")
+        executor = stoker.Executor(gpus="0,1,2,3", progress=False)
     else:
         context = multiprocessing.get_context("spawn")
         executor = ProcessPoolExecutor(PLACES, mp_context=context, max_tasks_per_child=1)

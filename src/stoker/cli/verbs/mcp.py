@@ -43,7 +43,7 @@ ARGUMENTS = (
         metavar="N",
         help="the most GPU-hours of jobs that it may submit within a day (default: 48)",
     ),
-    arg("-C", "--cwd", metavar="DIR", help="the folder to run jobs in (default: this one)"),
+    arg("-C", "--chdir", metavar="DIR", help="the folder to run jobs in (default: this one)"),
 )
 
 
@@ -62,7 +62,7 @@ def run(args: Args) -> int:
         raise UsageError(f"--jobs-per-hour {args.jobs_per_hour}: write 1 or more")
     if not (math.isfinite(args.gpu_hours) and args.gpu_hours >= 0):
         raise UsageError(f"--gpu-hours {args.gpu_hours}: write 0 or more")
-    os.chdir(find_folder(args.cwd))
+    os.chdir(find_folder(args.chdir))
     try:
         from stoker.mcp_server.server import serve
     except ImportError as error:
