@@ -9,6 +9,7 @@ from benchmarks.cases import (
     bulk_add,
     cluster,
     cluster_add,
+    cluster_cost,
     cluster_planner,
     door_lines,
     door_tasks,
@@ -86,6 +87,7 @@ CASES: dict[str, Callable[[Arena], Result]] = {
     "web": web.run,
     "cluster": cluster.run,
     "cluster_add": cluster_add.run,
+    "cluster_cost": cluster_cost.run,
 }
 
 LONG = frozenset(

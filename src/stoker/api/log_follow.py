@@ -55,9 +55,10 @@ async def follow_log(events: Broadcast, log: AttemptLog, offset: int, *, is_loca
                     yield data
                     if len(data) < CHUNK_BYTES:
                         await asyncio.sleep(_pause_s(watch.members))
-                if change.done():
+                has_changed = change.done()  # a job that has started has a log now
+                if has_changed:
                     change = events.job_change(log.id)
-                if growth.done() or watched != place.file:
+                if has_changed or growth.done() or watched != place.file:
                     growth.cancel()
                     growth, watched = source.change(log.path), place.file
         finally:

@@ -80,9 +80,11 @@ class LogForwarders:
             return None
         sent = self._sent.get(key, 0)
         try:
+            if (
+                os.stat(log.here).st_size <= sent
+            ):  # asked many times a second, of each running attempt
+                return None
             with open(log.here, "rb") as file:
-                if os.fstat(file.fileno()).st_size <= sent:
-                    return None
                 file.seek(sent)
                 data = file.read(_PIECE_BYTES)
         except OSError:
@@ -93,8 +95,20 @@ class LogForwarders:
         return LogPiece(log.there, log.base + sent, data)
 
     def more(self) -> list[LogPiece]:
-        """Return the next piece of every log that has grown."""
-        return [piece for key in self._logs if (piece := self.more_of(key)) is not None]
+        """Return the next piece of every log that has grown, and an empty one of a new log.
+
+        So the head has the log of a job from its start, and can watch it for growth.
+        """
+        pieces = []
+        for key, log in self._logs.items():
+            is_new = key not in self._sent
+            piece = self.more_of(key)
+            if piece is None and is_new:
+                self._sent[key] = 0
+                piece = LogPiece(log.there, log.base, b"")
+            if piece is not None:
+                pieces.append(piece)
+        return pieces
 
     def end(self, key: str) -> None:
         """Delete a log that the head has whole."""

@@ -50,7 +50,7 @@ from stoker.supervisor.messages import (
 )
 from stoker.supervisor.spawn import explain_failure
 
-_LOG_PERIOD_S = 0.2
+_LOG_PERIOD_S = 0.05
 CHECKPOINT_PERIOD_S = 20.0
 _REPLY_BYTES = 1 << 20
 _PRIVATE = -1  # number of a context that heads do not use

@@ -46,6 +46,8 @@ _LONGEST = 300
 # Ray's prefix of its own lines, and lines that it repeats from the logs of its components.
 _STAMP = re.compile(r"^\d{4}-\d\d-\d\d \S+\s+[A-Z]+ \S+ -- ")
 _OF_A_PART = re.compile(r"\[state-dump\]|\((?:raylet|gcs_server)\)|^-----")
+# A fatal error of one of Ray's libraries; a stack trace follows.
+_FATAL = re.compile(r"^\[.*\bC \d+ \d+\] \S+: (.+)")
 _PR_SET_PDEATHSIG = 1
 
 
@@ -333,6 +335,9 @@ def find_reason(said: str, status: int) -> tuple[str, list[str]]:
     for before, line in itertools.pairwise(lines):
         if "exited unexpectedly" in before:
             return line, lines[-_TAIL_LINES:]
+    for number, line in enumerate(lines):
+        if (fatal := _FATAL.match(line)) is not None:
+            return fatal[1], lines[max(0, number - _TAIL_LINES) : number + 1]
     faults = [line for line in lines if "Error" in line]
     return (faults or lines or [f"exit {status}"])[-1], lines[-_TAIL_LINES:]
 

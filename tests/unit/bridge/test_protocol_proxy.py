@@ -105,6 +105,21 @@ def test_a_log_is_forwarded_before_the_end_of_its_job(tmp_path: Path) -> None:
     run(tmp_path, scenario)
 
 
+def test_the_head_has_an_empty_log_from_the_start_of_a_job(tmp_path: Path) -> None:
+    async def scenario(node: Node) -> None:
+        await node.start("7.1")
+        (tmp_path / "logs" / "7.1.log").unlink()
+        there = str(tmp_path / "there" / "7.1")
+        output = await node.report(reports.started("7.1", 1, 0, 0.0))
+        assert output.pieces == [LogPiece(there, 3, b"")]
+        (tmp_path / "logs" / "7.1.log").write_text("text")
+        again = await node.proxy.read(10.0)
+        assert again is not None
+        assert again.pieces == [LogPiece(there, 3, b"text")]
+
+    run(tmp_path, scenario)
+
+
 def test_logs_of_abandoned_attempts_are_not_forwarded(tmp_path: Path) -> None:
     async def scenario(node: Node) -> None:
         await node.start("7.1")

@@ -83,6 +83,18 @@ def test_the_reason_of_rays_end_is_one_line_of_its_output() -> None:
     assert find_reason("", 3)[0] == "exit 3"
 
 
+def test_a_fatal_error_of_a_library_of_ray_is_the_reason_and_not_its_stack_trace() -> None:
+    said = """\
+Local node IP: 10.77.0.2
+[2026-11-19 15:04:48,433 C 112 112] global_state_accessor.cc:409: Failed to get system config.
+*** StackTrace Information ***
+/usr/bin/python(_start+0x21) [0x562371885081] _start
+"""
+    reason, tail = find_reason(said, -6)
+    assert reason == "Failed to get system config."
+    assert tail[-1].endswith(reason)
+
+
 def test_no_command_and_no_daemon_imports_ray() -> None:
     code = (
         "import sys\n"
