@@ -10,6 +10,7 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
+from benchmarks.cases.cluster_cpu import cpu_by_part
 from benchmarks.errors import BenchError
 from benchmarks.measure import Contestant, Sample, interleave, spread
 from benchmarks.race import pace_figure, standings
@@ -65,12 +66,18 @@ def run(arena: Arena) -> Result:
             for name, jobs in (("stoker", JOBS), ("ray tasks", TASKS))
         ]
 
+        used: list[dict[str, float]] = []
+
         def run_once(contestant: Contestant) -> Sample:
             if contestant.name == "stoker":
+                before = cpu_by_part(stoker_hosts)
                 wall_s = time_stoker(stoker_hosts, os.path.abspath(lines))
+                after = cpu_by_part(stoker_hosts)
+                used.append({part: after[part] - before.get(part, 0.0) for part in after})
+                cpu_s = sum(used[-1].values())
             else:
-                wall_s = time_ray(ray_hosts)
-            return Sample(jobs=contestant.jobs, wall_s=wall_s, cpu_s=0.0)
+                wall_s, cpu_s = time_ray(ray_hosts), 0.0
+            return Sample(jobs=contestant.jobs, wall_s=wall_s, cpu_s=cpu_s)
 
         time_stoker(stoker_hosts, os.path.abspath(lines))
         samples = interleave(contestants, rounds, run_once, arena.progress)
@@ -90,7 +97,10 @@ def run(arena: Arena) -> Result:
             ),
             pace_figure(samples, "stoker", "ray tasks", Target(Bound.AT_LEAST, 10.0)),
         ],
-        notes=["CPU time is not taken: it is that of many processes of several hosts."],
+        notes=[
+            describe_cpu(used),
+            "CPU time of the commands themselves and of Ray's tasks is not taken.",
+        ],
     )
 
 
@@ -98,6 +108,17 @@ def add_tests_to_path() -> None:
     """Let the hosts of the tests be imported."""
     if _TESTS not in sys.path:
         sys.path.append(_TESTS)
+
+
+def describe_cpu(used: list[dict[str, float]]) -> str:
+    """Say which part has used how much CPU time for each job."""
+    parts = {
+        part: spread([each[part] for each in used]).median * 1e3 / JOBS
+        for part in sorted({part for each in used for part in each})
+    }
+    ordered = sorted(parts.items(), key=lambda item: -item[1])
+    shares = ", ".join(f"{part} {ms:.2f}" for part, ms in ordered)
+    return f"All hosts share this machine's {os.cpu_count()} CPUs. CPU time for each job, in ms: {shares}."
 
 
 @contextlib.contextmanager

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 import stoker
 from cluster.cluster_fixture import Lab
 from cluster.conftest import require_hosts
+from cluster.installed import Installed
 from cluster.netns_hosts import Hosts
 from patience import until
 from stoker.client.client import Client
@@ -21,33 +20,6 @@ from stoker.cluster.protocol import PROTOCOL
 pytestmark = pytest.mark.usefixtures("ray")
 OLD = "0.0.9"
 LEASE_S = 60.0  # not what is tested: a busy machine starts Ray slowly
-
-
-class Installed:
-    """Stoker as it is installed on a host, in a version before this one."""
-
-    def __init__(self, hosts: Hosts, host: int) -> None:
-        self._folder = hosts.hosts[host].folder / "site"
-        source = Path(stoker.__file__).parent
-        shutil.copytree(
-            source, self._folder / "stoker", ignore=shutil.ignore_patterns("__pycache__")
-        )
-        self._replace(
-            "__init__.py", f'__version__ = "{stoker.__version__}"', f'__version__ = "{OLD}"'
-        )
-        self._replace("cluster/protocol.py", f"PROTOCOL = {PROTOCOL}", f"PROTOCOL = {PROTOCOL - 1}")
-        hosts.hosts[host].env["PYTHONPATH"] = str(self._folder)
-
-    def _replace(self, name: str, text: str, by: str) -> None:
-        path = self._folder / "stoker" / name
-        before = path.read_text()
-        assert text in before
-        path.write_text(before.replace(text, by))
-
-    def upgrade(self) -> None:
-        """Replace the files, as pip does."""
-        for name in ("__init__.py", "cluster/protocol.py"):
-            shutil.copyfile(Path(stoker.__file__).parent / name, self._folder / "stoker" / name)
 
 
 @pytest.fixture
@@ -71,7 +43,7 @@ def other_ray(hosts: Hosts) -> None:
 
 
 def test_an_upgrade_of_the_head_and_then_of_a_node_ends_no_job(hosts: Hosts) -> None:
-    installed = [Installed(hosts, host) for host in range(2)]
+    installed = [Installed(hosts, host, OLD) for host in range(2)]
     lab = Lab(hosts, LEASE_S)
     go = lab.path("go")
     waits = f"while [ ! -e {go} ]; do sleep 0.1; done"
@@ -81,7 +53,7 @@ def test_an_upgrade_of_the_head_and_then_of_a_node_ends_no_job(hosts: Hosts) -> 
     assert versions(lab) == {"h0": OLD, "h1": OLD}
     bridge = lab.pid(0, "bridge")
 
-    installed[0].upgrade()
+    installed[0].set_version(stoker.__version__, PROTOCOL)
     restarted = hosts.stoker(0, "daemon", "restart")
 
     assert restarted.returncode == 0, restarted
@@ -93,7 +65,7 @@ def test_an_upgrade_of_the_head_and_then_of_a_node_ends_no_job(hosts: Hosts) -> 
     short = lab.add("true", "--node", "h1")
     lab.until_state(short, "done", 60)
 
-    installed[1].upgrade()
+    installed[1].set_version(stoker.__version__, PROTOCOL)
     taken = hosts.ok(1, "cluster", "join", hosts.address(0))
 
     assert f"Stoker {stoker.__version__} has taken over on this box, h1" in taken

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
 
+from fault.clock import Clock
 from patience import until
 from stoker.client.client import Client
 from stoker.errors import StokerError
@@ -19,65 +19,15 @@ if TYPE_CHECKING:
     from fault.work import Work
 
 DAY_S = 86400
-# Moves the time of day by as many seconds as the file $CLOCK_OFFSET says; other clocks stay.
-SHIM = r"""
-#define _GNU_SOURCE
-#include <stdio.h>
-#include <stdlib.h>
-#include <sys/syscall.h>
-#include <sys/time.h>
-#include <time.h>
-#include <unistd.h>
-
-static long offset(void) {
-    long seconds = 0;
-    const char *path = getenv("CLOCK_OFFSET");
-    FILE *file = path ? fopen(path, "re") : NULL;
-    if (file) {
-        if (fscanf(file, "%ld", &seconds) != 1) seconds = 0;
-        fclose(file);
-    }
-    return seconds;
-}
-
-int clock_gettime(clockid_t clock, struct timespec *now) {
-    int result = syscall(SYS_clock_gettime, clock, now);
-    if (clock == CLOCK_REALTIME && result == 0) now->tv_sec += offset();
-    return result;
-}
-
-time_t time(time_t *out) {
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    if (out) *out = now.tv_sec;
-    return now.tv_sec;
-}
-"""
-
-
-class Clock:
-    """The time of day of daemons that are started from now on."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self.set(0)
-
-    def set(self, offset_s: int) -> None:
-        """Set the clock to so many seconds from the true time."""
-        new = self._path.with_suffix(".new")
-        new.write_text(str(offset_s))
-        new.rename(self._path)
 
 
 @pytest.fixture
 def clock(work: Work, monkeypatch: pytest.MonkeyPatch) -> Clock:
     """Return a clock that can be set."""
-    library, offset = work.folder / "clock.so", work.folder / "offset"
-    command = ["gcc", "-shared", "-fPIC", "-x", "c", "-", "-o", str(library)]
-    subprocess.run(command, input=SHIM, text=True, check=True)
-    monkeypatch.setenv("LD_PRELOAD", str(library))
-    monkeypatch.setenv("CLOCK_OFFSET", str(offset))
-    return Clock(offset)
+    clock = Clock(work.folder)
+    for name, value in clock.env.items():
+        monkeypatch.setenv(name, value)
+    return clock
 
 
 def run(home: Home, work: Work, command: str, **more: object) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import os
 import socket
+import time
 from collections.abc import Sequence
 
 import msgspec
@@ -156,12 +157,17 @@ class RemoteExecutor(ProtocolClient):
                 gathered = tuple(remote_key(self.node, each) for each in report.gathered)
                 return Unheld(report.slot, key, report.reason, gathered=gathered)
             case Started():
-                at_us = report.at_us + self.offset.of_day_s * 1_000_000
+                # By the boot clock: a node's time of day may have been set since the attempt began.
                 at_s = report.at_s + self.offset.since_boot_s
+                ago_s = time.clock_gettime(time.CLOCK_BOOTTIME) - at_s
+                at_us = time.time_ns() // 1000 - round(ago_s * 1e6)
                 return msgspec.structs.replace(report, at_us=at_us, at_s=at_s)
-            case Ended() if self.offset.of_day_s:
-                at_us = report.at_us + self.offset.of_day_s * 1_000_000
-                return msgspec.structs.replace(report, at_us=at_us)
+            case Ended():
+                # Not in the future, if the node's time of day has just been set.
+                shifted_us = report.at_us + self.offset.of_day_s * 1_000_000
+                return msgspec.structs.replace(
+                    report, at_us=min(shifted_us, time.time_ns() // 1000)
+                )
         return report
 
 

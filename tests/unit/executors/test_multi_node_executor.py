@@ -124,8 +124,28 @@ def test_times_of_a_node_are_converted_to_this_machines_clocks(cluster: Cluster)
         b'["started", "1.1", 77, 1000000, 600.5]\n["ended", "1.1", 0, 2000000, 1, 2]\n'
     )
     started, ended = cluster.observe()
-    assert started == Started("1.1", 77, 3601_000_000, 100.5)
+    assert isinstance(started, Started)
+    assert (started.key, started.pid, started.at_s) == ("1.1", 77, 100.5)
     assert ended == Ended("1.1", 0, 3602_000_000, 1, 2)
+
+
+def test_times_are_true_although_a_node_has_just_set_its_time_of_day(cluster: Cluster) -> None:
+    cluster.bridge.reports.append(Joined(FACTS, ClockOffset(-500.0, 0)))
+    cluster.connect()
+    cluster.sync()
+    began_s = time.clock_gettime(time.CLOCK_BOOTTIME) - 60.0
+    later_us = (time.time_ns() // 1000) + 600_000_000
+
+    cluster.bridge.streams[-1].sendall(
+        f'["started", "1.1", 77, 1, {began_s + 500.0}]\n["ended", "1.1", 0, {later_us}, 1, 2]\n'.encode()
+    )
+    started, ended = cluster.observe()
+
+    now_us = time.time_ns() // 1000
+    assert isinstance(started, Started)
+    assert isinstance(ended, Ended)
+    assert now_us - 61_000_000 - 30_000_000 <= started.at_us <= now_us - 59_000_000
+    assert ended.at_us <= now_us
 
 
 def test_a_second_node_of_the_same_name_gets_a_number(cluster: Cluster) -> None:
