@@ -18,7 +18,7 @@ from stoker.engine.running_attempt import RunningAttempt
 from stoker.engine.slot_state import ClosedBy, SlotState
 from stoker.engine.slots import SlotTable
 
-_STAND_BACK_S = 2.0
+_STAND_BACK_S = 1.5  # with the start of the next job, a GPU is idle for less than two seconds
 _OWN_RELEASE_S = 0.2  # after so long, a holder with our own uid is no longer this Stoker
 _AFTER_CLAIM_S = 0.05
 _LEAST_HOLD_S = 0.2  # a user that gives a GPU back sooner, and still waits, has not used it

@@ -94,9 +94,9 @@ def test_a_user_who_takes_nothing_delays_others_once(box: Box) -> None:
     box.run(2.0, {"ann": 10.0})
     assert len(ann.executor.running) == 4
     box.run(17.4, {"ann": 10.0})
-    assert box.longest_idle_s <= 2.1
+    assert box.longest_idle_s <= 1.6  # of two seconds, and the next job has to start
     lost_s = 4 * (box.now - 1000.0) - ann.used_s
-    assert lost_s <= 2 * 4 * 2.1
+    assert lost_s <= 2 * 4 * 1.6
 
 
 def test_a_dead_claim_changes_nothing(box: Box) -> None:
