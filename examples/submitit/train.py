@@ -25,6 +25,8 @@ class Train:
             self.loss *= 1 - lr
             time.sleep(0.01)  # the real work
             self.step += 1
+            if self.step % 50 == 0:
+                print(f"step {self.step}: loss {self.loss:.3f}", flush=True)
         return self.loss
 
     def checkpoint(self, lr: float, steps: int) -> submitit.helpers.DelayedSubmission:

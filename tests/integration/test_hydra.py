@@ -114,6 +114,8 @@ def test_a_resumed_sweep_waits_for_the_jobs_that_still_run(queue: Queue) -> None
     write(queue)
     words = ("-m", LAUNCHER, "+x=wait", "hydra.sweep.dir=sweep")
     first = start(queue, *words)
+    assert first.stdout is not None
+    assert b"1 job in Stoker's queue" in first.stdout.readline()
     queue.until(lambda: (queue.work / "calls-wait").exists(), "the job runs")
     first.send_signal(signal.SIGINT)
     assert "stoker kill 1" in queue.stoker.end(first).out

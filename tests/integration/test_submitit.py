@@ -46,7 +46,7 @@ def test_the_example_goes_on_after_a_preemption(queue: Queue) -> None:
             cwd=queue.work,
         )
     )
-    queue.until(lambda: "from step 0" in (queue("log", "1").out), "the first job works")
+    queue.until(lambda: "step 50" in queue("log", "1").out, "the first job works")
     queue.ok("preempt", "1")
     ended = queue.stoker.end(process)
 

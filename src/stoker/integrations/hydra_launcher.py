@@ -101,10 +101,10 @@ class _Launch:
                 self._submit(client, fresh)
             ids = {job.id: job for job in jobs if job.id is not None}
             spelled = spell_ids(ids)
-            log.info(f"{_count(jobs)} in Stoker's queue: stoker ls -P {self._options.project}")
-            for job in jobs:
-                log.info(f"\t#{job.number} : {' '.join(job.overrides)} : job {job.id}")
             try:
+                log.info(f"{_count(jobs)} in Stoker's queue: stoker ls -P {self._options.project}")
+                for job in jobs:
+                    log.info(f"\t#{job.number} : {' '.join(job.overrides)} : job {job.id}")
                 ends = wait_for_jobs(client, ids)
             except KeyboardInterrupt:
                 log.info(f"the jobs go on in the queue; to end them: stoker kill {spelled}")
@@ -115,12 +115,14 @@ class _Launch:
         }
 
     def _take_over(self, client: Client, job: SweepJob) -> bool:
-        """Take over a job that an earlier sweep in this folder has queued, and that has not ended."""
+        """Take over a job that an earlier sweep in this folder has queued, unless it has ended in vain."""
         note = job.read_note() if self._options.resume else None
         if note is None or note.id is None or not makes_call(client, note.id, job.path):
             return False
         job.id = note.id
-        return not is_final(client.show(note.id).state)
+        is_over = is_final(client.show(note.id).state)
+        # It may have succeeded since the results were read.
+        return not is_over or job.load_success() is not None
 
     def _submit(self, client: Client, jobs: list[SweepJob]) -> None:
         for job in jobs:
