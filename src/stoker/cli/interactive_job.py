@@ -38,18 +38,13 @@ NEVER = ("never", "none")
 
 def limits_of(args: Args) -> dict[str, Any]:
     """Return the options of a submission for --for, --idle, -g, -p, -N and -P."""
-    from stoker.core.durations import parse_duration
+    from stoker.core.durations import parse_option
 
     if args.gpus < 0:
         raise UsageError(f"-g {args.gpus}: write 0 or more")
     limits = {}
     for option, text in (("--for", args.time_limit), ("--idle", args.idle)):
-        try:
-            limits[option] = None if text in (None, *NEVER) else parse_duration(text)
-        except ValueError as error:
-            raise UsageError(f"{option}: {error}") from None
-        except UsageError as error:
-            raise UsageError(f"{option} {error}") from None
+        limits[option] = None if text in (None, *NEVER) else parse_option(option, text)
     return {
         "timeout_s": limits["--for"],
         "idle_s": limits["--idle"],

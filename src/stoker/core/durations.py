@@ -35,6 +35,14 @@ def parse_duration(text: str) -> float:
     return seconds
 
 
+def parse_option(option: str, text: str) -> float:
+    """Parse the duration of an option; an error names the option."""
+    try:
+        return parse_duration(text)
+    except UsageError as error:
+        raise UsageError(f"{option}: {error}") from None
+
+
 def parse_limit(text: str) -> float | None:
     """Parse a duration as `parse_duration` does, and `never` as None."""
     if text in ("never", "none"):

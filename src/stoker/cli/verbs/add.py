@@ -263,9 +263,9 @@ def _options(args: Args, folder: bytes) -> Message:
     if args.log is not None:
         options["log"] = to_wire(make_absolute(args.log))
     if args.timeout is not None:
-        from stoker.core.durations import parse_duration
+        from stoker.core.durations import parse_option
 
-        options["timeout_s"] = parse_duration(args.timeout)
+        options["timeout_s"] = parse_option("-t", args.timeout)
     others = {name: v for name, v in vars(args).items() if name not in (*_AS_TYPED, *_OWN)}
     if any(value not in (None, False) for value in others.values()):
         from stoker.cli.add_options import read_options

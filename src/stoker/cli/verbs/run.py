@@ -138,7 +138,7 @@ def run(args: Args) -> int:
 
 
 def _request(args: Args) -> Request:
-    from stoker.core.durations import parse_duration
+    from stoker.core.durations import parse_option
     from stoker.core.job import Options, Request
 
     if args.retries < 0:
@@ -147,7 +147,7 @@ def _request(args: Args) -> Request:
         raise UsageError(
             "--tag is for output on the terminal or in a pipe: leave out --logs and --json"
         )
-    timeout_s = None if args.timeout is None else parse_duration(args.timeout)
+    timeout_s = None if args.timeout is None else parse_option("-t", args.timeout)
     given = {}
     if args.cpus is not None and args.cpus < 1:
         raise UsageError(f"--cpus {args.cpus}: write 1 or more")

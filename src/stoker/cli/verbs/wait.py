@@ -14,7 +14,7 @@ from stoker.cli.selection import format_ids, read_selection, selection_arguments
 from stoker.cli.state_colours import BAD, format_counts
 from stoker.cli.tables import print_line
 from stoker.client.client import Client
-from stoker.core.durations import format_duration, parse_duration
+from stoker.core.durations import format_duration, parse_option
 from stoker.core.lifecycle import State
 from stoker.wire import Progress, Selection
 
@@ -53,7 +53,7 @@ def run(args: Args) -> int:
     """Wait; 1 if a job failed, was killed, skipped or lost, 124 if the time was over before."""
     if args.timeout is None:
         return _wait(args)
-    seconds = parse_duration(args.timeout)
+    seconds = parse_option("--timeout", args.timeout)
     signal.signal(signal.SIGALRM, _end_wait)
     signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
