@@ -78,6 +78,7 @@ CASES: dict[str, Callable[[Arena], Result]] = {
     "tune_asha": tune_search.run_asha,
     "tune_best": tune_search.run_best,
     "sharing_sim": sharing_sim.run,
+    "sharing_sizes": sharing_sim.run_sizes,
     "door_lines": door_lines.run,
     "door_tasks": door_tasks.run,
     "door_cold": door_tasks.run_cold,

@@ -119,5 +119,74 @@ def _figures(machine: str, contests: list[Comparison]) -> list[Figure]:
     ]
 
 
+def run_sizes(_arena: Arena) -> Result:
+    """Let memory follow the parameters of the runs: learned by parameter, and as one number for each kind."""
+    from stoker.simulator.comparison import EXCLUSIVE, ONE_NUMBER, OURS, compete
+    from stoker.simulator.workload import Machine, draw_sizes
+
+    rows: list[list[str]] = []
+    figures: list[Figure] = []
+    for machine in (Machine(1, 140 << 30), Machine(4, 24 << 30)):
+        contests = [
+            compete(draw_sizes(seed, machine), machine, (EXCLUSIVE, ONE_NUMBER, OURS))
+            for seed in range(SEEDS)
+        ]
+        for name in contests[0].outcomes:
+            outcomes = [contest.outcomes[name] for contest in contests]
+            faster = spread([contest.speedup(name) for contest in contests])
+            predicted = sum(outcome.predicted for outcome in outcomes)
+            under = sum(outcome.underestimated for outcome in outcomes)
+            rows.append(
+                [
+                    machine.text,
+                    name,
+                    f"{faster.median:.2f}× ({faster.q1:.2f} – {faster.q3:.2f})",
+                    f"{sum(each.ooms for each in outcomes)} of {sum(each.jobs for each in outcomes)}",
+                    f"{under} of {predicted}",
+                ]
+            )
+        figures += _figures_of_sizes(machine.text, contests)
+    return Result(
+        name="sharing_sizes",
+        what=f"`stoker simulate --sizes --seeds {SEEDS}`: sweeps over batch size, width and learning rate, whose"
+        " memory follows the first two; the policy's own code on a simulated clock.",
+        details=Table(
+            (
+                "machine",
+                "policy",
+                "faster than a GPU each",
+                "out of memory",
+                "too small, of predictions for new sizes",
+            ),
+            rows,
+        ),
+        figures=figures,
+        commands=[f".venv/bin/stoker simulate --sizes --seeds {SEEDS} --gpus 1x140G,4x24G"],
+        notes=["Nothing here is measured: a busy machine changes no figure."],
+    )
+
+
+def _figures_of_sizes(machine: str, contests: list[Comparison]) -> list[Figure]:
+    ours = [contest.outcomes["stoker"] for contest in contests]
+    predicted = sum(outcome.predicted for outcome in ours)
+    under_pct = 100 * sum(outcome.underestimated for outcome in ours) / predicted
+    return [
+        Figure(
+            name=f"{machine}: predictions for sizes not seen before that were too small",
+            spread=_exactly(under_pct),
+            target=Target(Bound.AT_MOST, 1),
+            unit="%",
+            digits=2,
+        ),
+        Figure(
+            name=f"{machine}: jobs lost",
+            spread=_exactly(float(sum(outcome.lost for outcome in ours))),
+            target=Target(Bound.AT_MOST, 0),
+            unit="",
+            digits=0,
+        ),
+    ]
+
+
 def _exactly(value: float) -> Spread:
     return spread([value])
