@@ -8,6 +8,7 @@ if TYPE_CHECKING:
 
 def test_a_started_job_is_next_despite_holds_needs_and_pauses(queue: Queue) -> None:
     queue.add("-g", "2", "while [ ! -e go ]; do sleep 0.02; done")
+    queue.until_running(1)
     queue.add("-g", "2", "-p", "9", "echo urgent >> order")
     queue.add("-g", "2", "--hold", "--begin", "+1h", "echo chosen >> order")
     queue.ok("pause", "--queue")
