@@ -148,8 +148,8 @@ def run_sizes(_arena: Arena) -> Result:
         figures += _figures_of_sizes(machine.text, contests)
     return Result(
         name="sharing_sizes",
-        what=f"`stoker simulate --sizes --seeds {SEEDS}`: sweeps over batch size, width and learning rate, whose"
-        " memory follows the first two; the policy's own code on a simulated clock.",
+        what=f"`stoker simulate --sizes --seeds {SEEDS}`: sweeps over batch size, width and learning"
+        " rate, whose memory follows the first two; the policy's own code on a simulated clock.",
         details=Table(
             (
                 "machine",
