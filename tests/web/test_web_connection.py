@@ -90,14 +90,16 @@ def test_no_secret_is_sent_and_no_request_without_a_signature(site: Site) -> Non
     page.on("websocket", hear)
     page.on("request", lambda request: sent.append(str(request.all_headers())))
     page.goto(site.link)
-    page.get_by_role("button", name="Pause queue").click()
+    with page.expect_request(f"{site.url}v1/pause"):
+        page.get_by_role("button", name="Pause queue").click()
     expect(page.get_by_role("button", name="Resume queue")).to_be_visible()
     assert site.token not in "".join(sent)
     (first, second, *others) = [each for each in sent if each.startswith('{"type"')]
     assert first.startswith('{"type":"hello","nonce"')
     assert second.startswith('{"type":"prove"')
     assert others == []
-    assert sum("'authorization': 'Stoker " in each for each in sent) == 1
+    asked = [url for url in site.requests if "/v1/" in url]
+    assert sum("'authorization': 'Stoker " in each for each in sent) == len(asked) >= 1
 
 
 def test_a_tab_that_missed_a_restart_says_that_its_link_is_invalid(own_site: Site) -> None:

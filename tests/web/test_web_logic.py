@@ -175,3 +175,21 @@ def test_the_best_so_far_follows_the_order_in_which_runs_ended(modules: Modules)
     ]
     found = call(modules, "curves", "bestSoFar", runs, "minimize")
     assert (found["jobs"], found["best"]) == ([2, 3, 1], [7, 7, 5])
+
+
+def test_the_page_makes_newer_answers_of_changes(modules: Modules) -> None:
+    known = '[{"id":1},{"id":2},{"id":3}]'
+    changed = call(modules, "changes", "applyChange", known, {"1": '"id":5'})
+    assert changed == '[{"id":1},{"id":5},{"id":3}]'
+    shorter = call(modules, "changes", "applyChange", known, [1, 3, ['"id":3}]']])
+    assert shorter == '[{"id":1},{"id":3}]'
+    told = call(modules, "changes", "bodyOf", '{"type":"data","id":3,"body":{"body":1}}')
+    assert told == '{"body":1}'
+
+
+def test_every_family_of_jobs_has_a_colour_and_keeps_it(modules: Modules) -> None:
+    names = [f"net{chr(97 + number)}-{number}" for number in range(26)]
+    colours = [call(modules, "packing", "familyColour", name, "vision") for name in names]
+    assert set(colours) <= set(range(8))
+    assert len(set(colours)) > 3
+    assert call(modules, "packing", "familyColour", "neta-77", "vision") == colours[0]

@@ -30,11 +30,15 @@ class Prove(_TabMessage, frozen=True, tag="prove"):
 
 
 class Watch(_TabMessage, frozen=True, tag="watch"):
-    """Send the answer of a GET of this path and query, now and after every change."""
+    """Send the answer of a GET of this path and query, now and after every change.
+
+    With `changes`, a later answer may come as the difference from the one before.
+    """
 
     id: Number
     path: Annotated[str, msgspec.Meta(max_length=100)]
     query: Annotated[str, msgspec.Meta(max_length=MAX_QUERY)] = ""
+    changes: bool = False
 
 
 class Follow(_TabMessage, frozen=True, tag="follow"):
@@ -89,6 +93,11 @@ class End(msgspec.Struct, frozen=True, tag="end", tag_field="type"):
 def data_frame(number: int, body: bytes) -> str:
     """Return the frame of an answer whose body is encoded JSON."""
     return f'{{"type":"data","id":{number},"body":{body.decode("utf-8")}}}'
+
+
+def change_frame(number: int, change: bytes) -> str:
+    """Return the frame of the difference between the last answer and this one."""
+    return f'{{"type":"change","id":{number},"change":{change.decode("utf-8")}}}'
 
 
 def problem_frame(number: int, body: bytes) -> str:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from stoker.api.app import answer_get
 from stoker.api.problem import answer_error
-from stoker.web.messages import data_frame, problem_frame
 
 if TYPE_CHECKING:
     from stoker.api.endpoint import Endpoint
@@ -23,7 +22,8 @@ _LONGEST_PAUSE_S = 2.0
 _LONGEST_SEND_S = 0.001  # a longer one waits for a slow tab, which costs the daemon nothing
 
 Key = tuple[str, str]
-Deliver = Callable[[str], None]
+Deliver = Callable[[bytes, bool], None]
+"""Takes an encoded answer, and whether it is a refusal."""
 
 
 class View:
@@ -32,7 +32,7 @@ class View:
     def __init__(self, endpoint: Endpoint, query: str) -> None:
         self.endpoint = endpoint
         self.query = query
-        self.watchers: dict[tuple[object, int], Callable[[int, bytes, bool], None]] = {}
+        self.watchers: dict[tuple[object, int], Deliver] = {}
         self.version = -1
         self.looked_at = 0.0
         self.body = b""
@@ -80,15 +80,13 @@ class Subscriptions:
         if view is None:
             view = self._views[path, query] = View(self._endpoints[path], query)
             self._count_viewers(view, 1)
-        view.watchers[tab, number] = lambda number, body, is_refused: deliver(
-            problem_frame(number, body) if is_refused else data_frame(number, body)
-        )
+        view.watchers[tab, number] = deliver
         if view.is_due(self._context.events.version, time.monotonic()) and await view.refresh(
             self._context
         ):
             self._deliver(view)
         else:
-            view.watchers[tab, number](number, view.body, view.is_refused)
+            deliver(view.body, view.is_refused)
         if self._task is None:
             self._task = asyncio.ensure_future(self._run())
 
@@ -155,5 +153,5 @@ class Subscriptions:
 
     @staticmethod
     def _deliver(view: View) -> None:
-        for (_tab, number), deliver in list(view.watchers.items()):
-            deliver(number, view.body, view.is_refused)
+        for deliver in list(view.watchers.values()):
+            deliver(view.body, view.is_refused)

@@ -19,6 +19,7 @@ from stoker.api.routes.log import LogQuery as LogQuery
 from stoker.api.routes.log import open_log
 from stoker.errors import NotFoundError, UsageError
 from stoker.web import messages
+from stoker.web.changes import describe_change
 from stoker.web.visitors import let_in
 
 if TYPE_CHECKING:
@@ -104,7 +105,8 @@ class Tab:
         self._subscriptions = subscriptions
         self._send = send
         self._session = session
-        self._waiting: dict[int, str] = {}
+        self._waiting: dict[int, str | tuple[bytes, bool]] = {}
+        self._sent: dict[int, bytes] = {}  # the answers that the tab has, of watches with `changes`
         self._awake = asyncio.Event()
         self._logs: dict[int, asyncio.Task[None]] = {}
         self._watched: set[int] = set()
@@ -146,12 +148,14 @@ class Tab:
             )
         else:
             self._watched.add(request.id)
+            if request.changes:
+                self._sent[request.id] = b""
             await self._subscriptions.watch(
                 self,
                 request.id,
                 request.path,
                 request.query,
-                lambda text: self._put(request.id, text),
+                lambda body, is_refused: self._put(request.id, (body, is_refused)),
             )
 
     def _follow(self, request: messages.Follow) -> None:
@@ -172,6 +176,7 @@ class Tab:
         self._subscriptions.forget(self, number)
         self._watched.discard(number)
         self._waiting.pop(number, None)
+        self._sent.pop(number, None)
         log = self._logs.pop(number, None)
         if log is not None:
             log.cancel()
@@ -179,9 +184,25 @@ class Tab:
     def _refuse(self, number: int, error: Exception) -> None:
         self._put(number, messages.problem_frame(number, bytes(answer_error(error).body)))
 
-    def _put(self, number: int, text: str) -> None:
-        self._waiting[number] = text
+    def _put(self, number: int, answer: str | tuple[bytes, bool]) -> None:
+        self._waiting[number] = answer
         self._awake.set()
+
+    def _frame(self, number: int, answer: str | tuple[bytes, bool]) -> str:
+        """Return the text to send: the whole answer, or how it differs from the one that the tab has."""
+        if isinstance(answer, str):
+            return answer
+        body, is_refused = answer
+        if is_refused:
+            return messages.problem_frame(number, body)
+        before = self._sent.get(number)
+        if before is None:
+            return messages.data_frame(number, body)
+        self._sent[number] = body
+        change = describe_change(before, body) if before else None
+        if change is None:
+            return messages.data_frame(number, body)
+        return messages.change_frame(number, change)
 
     async def _send_answers(self) -> None:
         while True:
@@ -190,7 +211,8 @@ class Tab:
             while self._waiting:
                 number = next(iter(self._waiting))
                 began = time.monotonic()
-                await self._send({"type": "websocket.send", "text": self._waiting.pop(number)})
+                text = self._frame(number, self._waiting.pop(number))
+                await self._send({"type": "websocket.send", "text": text})
                 self._subscriptions.charge(time.monotonic() - began)
 
     async def _send_log(self, number: int, query: str) -> None:

@@ -11,6 +11,7 @@
 import {Handshake} from '/lib/handshake.js';
 import {onCleanup, signal} from '/lib/signal.js';
 import {go, toQuery} from '/lib/router.js';
+import {applyChange, bodyOf} from '/logic/changes.js';
 
 const KEY = 'stoker.token';
 const WRONG_TOKEN = 4401;
@@ -31,7 +32,7 @@ const LONGEST_PAUSE_MS = 5000;
  * @property {() => void} [end] no more can come
  * @property {(problem: Problem) => void} [problem]
  */
-/** @typedef {{open: () => object, message: (message: any) => void, bytes?: (bytes: Uint8Array) => void}} Thread */
+/** @typedef {{open: () => object, message: (message: any, text: string) => void, bytes?: (bytes: Uint8Array) => void}} Thread */
 
 /** A request that was refused, or did not reach the daemon. */
 export class RefusedError extends Error {
@@ -136,13 +137,16 @@ export function watch(path, query = {}) {
 function beginWatch(path, query) {
   /** @type {Watched['answer']} */
   const answer = signal({data: undefined, problem: undefined});
+  let known = '';
   const number = begin({
-    open: () => ({type: 'watch', path, query}),
-    message(message) {
-      answer.value =
-        message.type === 'data'
-          ? {data: message.body, problem: undefined}
-          : {data: answer.peek().data, problem: message.problem};
+    open: () => ({type: 'watch', path, query, changes: true}),
+    message(message, text) {
+      if (message.type === 'problem') {
+        answer.value = {data: answer.peek().data, problem: message.problem};
+        return;
+      }
+      known = message.type === 'data' ? bodyOf(text) : applyChange(known, message.change);
+      answer.value = {data: message.type === 'data' ? message.body : JSON.parse(known), problem: undefined};
     },
   });
   return {number, answer, users: 0};
@@ -375,7 +379,7 @@ function receive(data) {
   }
   const message = JSON.parse(data);
   if (message.type === 'welcome') welcome(message);
-  else threads.get(message.id)?.message(message);
+  else threads.get(message.id)?.message(message, data);
 }
 
 /** @param {any} message */

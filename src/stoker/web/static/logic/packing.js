@@ -59,5 +59,5 @@ export function familyColour(name, project) {
   const family = `${project ?? ''} ${(name ?? '').replace(/[-_ ]?\d+$/, '')}`;
   let hash = 2166136261;
   for (const char of family) hash = Math.imul(hash ^ (char.codePointAt(0) ?? 0), 16777619) >>> 0;
-  return (hash ^ (hash >>> 13)) % COLOURS;
+  return ((hash ^ (hash >>> 13)) >>> 0) % COLOURS;
 }

@@ -134,7 +134,7 @@ function row(view, job) {
  */
 function brief(view, job) {
   const found = view.varied.value.get(job.id);
-  return found ? [h('b', null, found.varied), ' ', found.program] : job.command;
+  return found ? [h('b', null, found.varied), !job.name && ` ${found.program}`] : job.command;
 }
 
 /**
