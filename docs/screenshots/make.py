@@ -30,7 +30,7 @@ PATIENCE_MS = 240_000
 def demo() -> Iterator[str]:
     """The link to the page of a demo, which ends with this."""
     stoker = os.path.join(os.path.dirname(sys.executable), "stoker")
-    command = [stoker, "demo", "--web"]
+    command = [stoker, "demo", "--web", "--gpus", "8"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
@@ -50,6 +50,12 @@ def see_gpus(page: Page) -> None:
     """Wait until there is a past to be seen."""
     go(page, "/gpus")
     page.wait_for_timeout(10_000)
+
+
+def see_timeline(page: Page) -> None:
+    """What was, is and is expected."""
+    go(page, "/timeline?span=240")
+    page.locator(".next-starts li").nth(3).wait_for()
 
 
 def see_jobs(page: Page) -> None:
@@ -89,6 +95,7 @@ def see_sweep(page: Page) -> None:
 
 PAGES: dict[str, Callable[[Page], None]] = {
     "gpus": see_gpus,
+    "timeline": see_timeline,
     "jobs": see_jobs,
     "job": see_job,
     "submit": see_submit,
