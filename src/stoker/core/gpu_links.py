@@ -10,6 +10,7 @@ from math import comb
 from stoker.core.slot import Slot
 
 _MOST_SETS = 2000  # beyond that, sets grow from each slot instead of being tried one by one
+_MOST_ANSWERS = 1024
 _STEP = (
     64  # more than the slots of a node: one better link counts more than any number of worse ones
 )
@@ -36,6 +37,7 @@ class SlotLinks:
         mine = [slot for slot in slots if known.issuperset(slot.keys)]
         self.slots = frozenset(slot.index for slot in mine)
         self._links: dict[tuple[int, int], Link] = {}
+        self._answers: dict[tuple[tuple[int, ...], int], tuple[int, ...]] = {}  # of `choose`
         for one, other in combinations(mine, 2):
             link = min(
                 links.get(frozenset((a, b)), Link.OTHER) for a in one.keys for b in other.keys
@@ -54,6 +56,15 @@ class SlotLinks:
         """
         if wanted >= len(open_slots):
             return tuple(open_slots)
+        question = (tuple(open_slots), wanted)
+        answer = self._answers.get(question)
+        if answer is None:
+            if len(self._answers) >= _MOST_ANSWERS:
+                self._answers.clear()
+            answer = self._answers[question] = self._choose(*question)
+        return answer
+
+    def _choose(self, open_slots: tuple[int, ...], wanted: int) -> tuple[int, ...]:
         if comb(len(open_slots), wanted) <= _MOST_SETS:
             sets: Iterable[tuple[int, ...]] = combinations(open_slots, wanted)
         else:

@@ -22,6 +22,8 @@ def place_by_links(
     No slot that the plan keeps for a waiting job is used. A job behind one that waits stays where it is,
     because it may have been lent a slot that is kept.
     """
+    if len(made.starts) < 2 and sum(len(start.slots) for start in made.starts) in (0, len(free)):
+        return made.starts  # the usual turn: one slot is free, and one job starts there
     jobs = {job.id: job for job in waiting}
     waits = None if made.reserved_for is None else jobs[made.reserved_for].order
     moving = [
