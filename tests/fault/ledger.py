@@ -66,12 +66,13 @@ def judge(
     may_lose: bool = False,
     removed: Container[int] = (),
     per_gpu: int = 1,
+    clock_error_us: int = 0,
 ) -> Verdict:
     """Compare what was asked for with the record and with what the jobs themselves wrote down.
 
     A job of which nothing is expected may end in any way. With `may_lose`, any may be LOST, as the
     second promise has it, but never run twice. What was removed is on record no more. So many slots
-    as `per_gpu` share each GPU.
+    as `per_gpu` share each GPU. Recorded times are of clocks that differ by `clock_error_us` at most.
     """
     last = {attempt.job: attempt for attempt in attempts}
     verdict = Verdict([], [], [], [], [], [])
@@ -90,7 +91,7 @@ def judge(
         for event in events
         if event.what == "start" and event.seat >= per_gpu
     )
-    verdict.untrue.extend(_overlaps_on_record(attempts, per_gpu))
+    verdict.untrue.extend(_overlaps_on_record(attempts, per_gpu, clock_error_us))
     return verdict
 
 
@@ -149,13 +150,14 @@ def _judge_starts(
             verdict.untrue.append(f"{event.key} saw GPU {event.gpus}, and is recorded on {label}")
 
 
-def _overlaps_on_record(attempts: list[Attempt], per_gpu: int) -> list[str]:
+def _overlaps_on_record(attempts: list[Attempt], per_gpu: int, clock_error_us: int) -> list[str]:
     """Times on record, told by the supervisor: no slot has more attempts at once than it may."""
     spans: dict[str, list[tuple[int, int, str]]] = defaultdict(list)
     for attempt in attempts:
         if attempt.started_at_us is not None and attempt.ended_at_us is not None:
             for slot in filter(None, (attempt.slots or "").split(",")):
-                spans[slot].append((attempt.started_at_us, attempt.ended_at_us, attempt.key))
+                until_us = attempt.ended_at_us - clock_error_us
+                spans[slot].append((attempt.started_at_us, until_us, attempt.key))
     found = []
     for slot, all_spans in spans.items():
         there: list[tuple[int, int, str]] = []

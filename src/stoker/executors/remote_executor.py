@@ -27,6 +27,9 @@ from stoker.executors.protocol_client import ProtocolClient
 from stoker.executors.supervisor_launcher import check_protocol
 from stoker.supervisor.messages import Order, StopSupervisor, Sync
 
+# If a start differs by so much between a node's time of day and its boot clock, the former has been set.
+_CLOCK_WAS_SET_US = 5_000_000
+
 
 class RemoteExecutor(ProtocolClient):
     """Implements the executor contract for one node.
@@ -157,18 +160,20 @@ class RemoteExecutor(ProtocolClient):
                 gathered = tuple(remote_key(self.node, each) for each in report.gathered)
                 return Unheld(report.slot, key, report.reason, gathered=gathered)
             case Started():
-                # By the boot clock: a node's time of day may have been set since the attempt began.
                 at_s = report.at_s + self.offset.since_boot_s
+                at_us = self._time_here(report.at_us)
                 ago_s = time.clock_gettime(time.CLOCK_BOOTTIME) - at_s
-                at_us = time.time_ns() // 1000 - round(ago_s * 1e6)
+                by_boot_us = time.time_ns() // 1000 - round(ago_s * 1e6)
+                if abs(at_us - by_boot_us) > _CLOCK_WAS_SET_US:
+                    at_us = by_boot_us  # to some milliseconds only, but no user sets that clock
                 return msgspec.structs.replace(report, at_us=at_us, at_s=at_s)
             case Ended():
-                # Not in the future, if the node's time of day has just been set.
-                shifted_us = report.at_us + self.offset.of_day_s * 1_000_000
-                return msgspec.structs.replace(
-                    report, at_us=min(shifted_us, time.time_ns() // 1000)
-                )
+                return msgspec.structs.replace(report, at_us=self._time_here(report.at_us))
         return report
+
+    def _time_here(self, at_us: int) -> int:
+        """Convert a node's time of day. It is not in the future, also if that clock has just been set."""
+        return min(at_us + self.offset.of_day_s * 1_000_000, time.time_ns() // 1000)
 
 
 def remote_key(node: str, key: str) -> str:

@@ -119,14 +119,19 @@ def test_times_of_a_node_are_converted_to_this_machines_clocks(cluster: Cluster)
     cluster.bridge.reports.append(Joined(FACTS, ClockOffset(-500.0, 3600)))
     cluster.connect()
     cluster.sync()
+    began_us = time.time_ns() // 1000 - 60_000_000
+    began_s = time.clock_gettime(time.CLOCK_BOOTTIME) - 60.0
+    there_us, there_s = began_us - 3600_000_000, began_s + 500.0
 
     cluster.bridge.streams[-1].sendall(
-        b'["started", "1.1", 77, 1000000, 600.5]\n["ended", "1.1", 0, 2000000, 1, 2]\n'
+        f'["started", "1.1", 77, {there_us}, {there_s}]\n'
+        f'["ended", "1.1", 0, {there_us + 1}, 1, 2]\n'.encode()
     )
     started, ended = cluster.observe()
     assert isinstance(started, Started)
-    assert (started.key, started.pid, started.at_s) == ("1.1", 77, 100.5)
-    assert ended == Ended("1.1", 0, 3602_000_000, 1, 2)
+    assert (started.key, started.pid, started.at_us) == ("1.1", 77, began_us)
+    assert started.at_s == pytest.approx(began_s)
+    assert ended == Ended("1.1", 0, began_us + 1, 1, 2)
 
 
 def test_times_are_true_although_a_node_has_just_set_its_time_of_day(cluster: Cluster) -> None:
