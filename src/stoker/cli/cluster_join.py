@@ -37,7 +37,7 @@ def join(home: str, args: Args) -> int:
         found = ray_survey.survey(home, address, port, *credentials)
         ray_survey.check_versions(found)
         node = _ensure_unique_id(home, found, own)
-        save_name(home, args, [member.name for member in found.nodes if member.id != node.id])
+        save_name(home, args, _taken_names(found, node, own))
         slots = _check_slots(args.gpus)
         first_port = choose_first_port(args, port)
         if not settings.is_over_ssh(address):  # else the tunnel is the way, in both directions
@@ -88,6 +88,15 @@ def _ensure_unique_id(home: str, found: ray_survey.RaySurvey, own: str) -> setti
         " this box has a new one now"
     )
     return settings.renew_node(home, node.name)
+
+
+def _taken_names(found: ray_survey.RaySurvey, node: settings.ClusterNode, own: str) -> list[str]:
+    """Return the names of the others. Ray also lists what this machine was before its home was removed."""
+    return [
+        member.name
+        for member in found.nodes
+        if member.id != node.id and (member.alive or member.address != own)
+    ]
 
 
 def _check_slots(text: str | None) -> str | None:

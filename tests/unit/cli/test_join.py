@@ -86,6 +86,19 @@ def test_a_machine_that_comes_back_keeps_its_id(
     assert capsys.readouterr().err == ""
 
 
+@pytest.mark.parametrize(("address", "name"), [("10.0.0.3", "gpu3"), ("10.0.0.2", "gpu3-2")])
+def test_a_machine_that_was_removed_gets_its_name_again(
+    home: str, monkeypatch: pytest.MonkeyPatch, address: str, name: str
+) -> None:
+    settings.save_node(home, settings.ClusterNode(id="b" * 16, name="gpu3"))
+    removed = settings.ClusterNode(id="a" * 16, name="gpu3")
+    find(monkeypatch, member(removed, address, alive=False))
+
+    assert join(home, ARGS) == 0
+
+    assert settings.load_node(home).name == name
+
+
 def test_the_environment_of_jobs_is_recorded(home: str, monkeypatch: pytest.MonkeyPatch) -> None:
     find(monkeypatch)
     monkeypatch.setenv("HOME", "/home/me")

@@ -136,16 +136,16 @@ class NewBox:
             )
 
     def _join(self, head: settings.ClusterSettings, options: Sequence[str]) -> str:
+        # One after the other: a box looks which names the others have.
         with ray_supervisor_control.turn(self._home):
             token = issue_join_token(self._home, _TOKEN_S, time.time(), self._address)
-        try:
-            said = self._software.run(
-                *("-m", "stoker", "cluster", "join", head.target, *options),
-                env={TOKEN_VARIABLE: token.text},
-                is_login=True,
-            )
-        finally:
-            with ray_supervisor_control.turn(self._home):
+            try:
+                said = self._software.run(
+                    *("-m", "stoker", "cluster", "join", head.target, *options),
+                    env={TOKEN_VARIABLE: token.text},
+                    is_login=True,
+                )
+            finally:
                 revoke_join_token(self._home, token.id)
         self._say(said)
         return said.rpartition(" as ")[2]
