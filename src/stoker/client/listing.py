@@ -38,6 +38,13 @@ class _Facts:
         self.__dict__.update(fields)
 
 
+class _Job(_Facts):
+    """A job; what an older daemon does not tell has the default of `wire.Job`."""
+
+    begin_at = failure = ends_at = reserved_bytes = gpu_bytes = mark = None
+    capped = False
+
+
 class Listing:
     """Reads jobs and the state of the queue from the daemon of a home; use it in a `with` block."""
 
@@ -56,7 +63,7 @@ class Listing:
         """Return one page of the selected jobs."""
         strict = (selection is not None and selection.project is not None) or None
         page = self._get("ls", selection, strict=strict, after=after, limit=limit)
-        page.jobs = [_job(fields) for fields in page.jobs]
+        page.jobs = [read_job(fields) for fields in page.jobs]
         return page  # type: ignore[no-any-return]
 
     def jobs(self, selection: Selection) -> Iterator[wire.Job]:
@@ -80,10 +87,11 @@ class Listing:
         return _Facts(loads(answer.decode()))
 
 
-def _job(fields: dict[str, Any]) -> _Facts:
+def read_job(fields: dict[str, Any]) -> _Job:
+    """Return a job of an answer, with the attributes of `wire.Job`."""
     fields["state"] = State(fields["state"])
-    if fields["mark"] is not None:
+    if fields.get("mark") is not None:
         mark = _Facts(fields["mark"])
         mark.kind = _Facts({"value": fields["mark"]["kind"]})  # type: ignore[attr-defined]
         fields["mark"] = mark
-    return _Facts(fields)
+    return _Job(fields)

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+import json
+from typing import TYPE_CHECKING, Any, cast
 
+import msgspec
 import pytest
 
 from stoker.cli.job_overview import fetch_overview
 from stoker.cli.job_table import gpus_of, row_of, took, when
+from stoker.client.listing import read_job
 from stoker.core.lifecycle import State
 from stoker.wire import Job, Page, Selection, Status
 
@@ -151,3 +154,10 @@ def test_a_job_on_a_shared_gpu_shows_its_used_and_reserved_memory() -> None:
 
     assert row_of(job, NOW)[3] == "5.0/6.0 GiB"
     assert row_of(a_job(), NOW)[3] == ""
+
+
+def test_a_job_of_an_older_daemon_has_a_row() -> None:
+    required = [field.name for field in msgspec.structs.fields(Job) if field.required]
+    told = json.loads(msgspec.json.encode(a_job(state=State.RUNNING)))
+    light: Any = read_job({name: told[name] for name in required})
+    assert row_of(light, NOW) == row_of(a_job(state=State.RUNNING), NOW)
