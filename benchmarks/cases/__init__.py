@@ -33,6 +33,7 @@ from benchmarks.cases import (
     sweep,
     throughput_direct,
     throughput_shell,
+    tune_idle,
     tune_search,
     turns,
     turns_cost,
@@ -77,6 +78,7 @@ CASES: dict[str, Callable[[Arena], Result]] = {
     "tune_ask": tune_search.run_ask,
     "tune_asha": tune_search.run_asha,
     "tune_best": tune_search.run_best,
+    "tune_idle": tune_idle.run,
     "sharing_sim": sharing_sim.run,
     "sharing_sizes": sharing_sim.run_sizes,
     "door_lines": door_lines.run,
@@ -101,6 +103,7 @@ LONG = frozenset(
         "sweep",
         "tune_asha",
         "tune_best",
+        "tune_idle",
         "turns_sim",
         "warm",
     }

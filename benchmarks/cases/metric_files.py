@@ -13,6 +13,7 @@ from benchmarks.report import Bound, Figure, Result, Table, Target
 
 if TYPE_CHECKING:
     from benchmarks.arena import Arena
+    from benchmarks.measure import Sample
 
 RUNS = 10_000
 STEPS = 100
@@ -32,29 +33,33 @@ def run(arena: Arena) -> Result:
             jobs=1,
             env=env,
         )
-        walls: dict[str, list[float]] = {"first time": [], "second time": []}
-        for _round in range(max(1, arena.rounds // 3)):
+        samples: dict[str, list[Sample]] = {"first time": [], "second time": []}
+        for _round in range(max(1, arena.rounds // 5)):
             cache = os.path.join(folder, CACHE)
             if os.path.exists(cache):
                 os.unlink(cache)
-            for times in walls.values():
-                times.append(arena.run(contestant).wall_s)
+            for taken in samples.values():
+                taken.append(arena.run(contestant))
     shutil.rmtree(folder)
-    seen = {name: spread(values) for name, values in walls.items()}
+    cpu = {name: spread([run.cpu_s for run in runs]) for name, runs in samples.items()}
+    wall = {name: spread([run.wall_s for run in runs]) for name, runs in samples.items()}
     return Result(
         name="metric_files",
         what=f"{RUNS:,} runs, each with an event file of {STEPS} steps and two scalars;"
-        f" {len(walls['first time'])} rounds.",
+        f" {len(samples['first time'])} rounds.",
         details=Table(
-            ("read", "s (quartiles)"),
-            [[n, f"{s.median:.2f} ({s.q1:.2f} – {s.q3:.2f})"] for n, s in seen.items()],
+            ("read", "s", "s of CPU (quartiles)"),
+            [
+                [name, f"{wall[name].median:.2f}", f"{s.median:.2f} ({s.q1:.2f} – {s.q3:.2f})"]
+                for name, s in cpu.items()
+            ],
         ),
         figures=[
             Figure(
                 name="second time",
-                spread=seen["second time"],
+                spread=cpu["second time"],
                 target=Target(Bound.AT_MOST, 2.0),
-                unit="s",
+                unit="s of CPU",
                 digits=2,
             )
         ],
