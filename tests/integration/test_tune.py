@@ -167,10 +167,14 @@ def test_controllers_killed_at_random_moments_lose_no_trial_and_tell_none_twice(
     draw, runs = random.Random(seed), 40 if LONG else 10
     _sweep(queue, runs=runs)
     log = queue.work / "results" / "s" / "study.log"
+
+    def is_over() -> bool:
+        return list(queue.states().values()).count("done") == runs
+
     for kill in range(8 if LONG else 2):
         mark = log.stat().st_size + draw.randrange(6000)
         queue.until(
-            lambda mark=mark: log.stat().st_size >= mark or not _controllers(queue),  # type: ignore[misc]
+            lambda mark=mark: log.stat().st_size >= mark or is_over(),  # type: ignore[misc]
             f"the study grows (seed {seed})",
         )
         for pid in _controllers(queue):
