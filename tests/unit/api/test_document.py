@@ -101,6 +101,7 @@ def test_every_verb_has_its_own_path() -> None:
         "usage",
         "history",
         "counts",
+        "timeline",
     ]
     doors = {path for path in paths if path.startswith("/gpupeasy/")}
     assert paths - doors - {"/metrics"} == {f"/v1/{verb}" for verb in verbs}
