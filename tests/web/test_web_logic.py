@@ -193,3 +193,21 @@ def test_every_family_of_jobs_has_a_colour_and_keeps_it(modules: Modules) -> Non
     assert set(colours) <= set(range(8))
     assert len(set(colours)) > 3
     assert call(modules, "packing", "familyColour", "neta-77", "vision") == colours[0]
+
+
+def test_the_parameter_that_decides_a_metric_matters_and_others_do_not(modules: Modules) -> None:
+    runs = [
+        {
+            "job": number,
+            "state": "done" if number else "failed",
+            "params": {"lr": number % 4, "seed": number, "opt": "ab"[number // 4 % 2]},
+            "metrics": {"loss": (number % 4) ** 2 + number % 7 / 50 if number else 1e9},
+        }
+        for number in range(41)
+    ]
+    found = call(modules, "importance", "importanceOf", runs, ["seed", "opt", "lr"], "loss")
+    shares = {each["name"]: each["share"] for each in found}
+    assert found[0]["name"] == "lr"
+    assert shares["lr"] > 0.95
+    assert max(shares["opt"], shares["seed"]) < 0.1
+    assert call(modules, "importance", "importanceOf", runs[:8], ["lr"], "loss") == []

@@ -87,6 +87,7 @@ def test_runs_are_shown_with_params_metrics_the_best_and_the_failed(site: Site, 
     assert page.inner_text(".best .figure").split() == ["acc", "0.01"]  # those with 0.1 failed
     assert page.locator(".failures li").count() == 1
     assert "exit 3" in page.inner_text(".failures")
+    assert "This needs 8 runs" in page.inner_text(".importance")
     page.get_by_label("Goal").select_option("minimize")
     page.locator(".best .figure", has_text="0.001").wait_for()
     assert page.locator("main script, main b > b").count() == 0

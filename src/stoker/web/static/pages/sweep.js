@@ -12,7 +12,7 @@ import {computed} from '/lib/signal.js';
 import {attempt} from '/lib/toast.js';
 import {plural} from '/logic/format.js';
 import {countStates} from '/logic/outcomes.js';
-import {bestCard, chooser, failureCard, fixedCard, picker} from '/pages/sweep/cards.js';
+import {bestCard, chooser, failureCard, fixedCard, importanceCard, picker} from '/pages/sweep/cards.js';
 import {curvesCard} from '/pages/sweep/curves.js';
 import {sweepState} from '/pages/sweep/state.js';
 
@@ -58,7 +58,7 @@ function body(state) {
     () => progress(countStates(runs.value)),
     () => left.value > 0 && h('p', {class: 'soft'}, `The newest ${runs.value.length} runs are shown; ${plural(left.value, 'older run')} left out. Export CSV has all.`),
     chooser(state),
-    h('div', {class: 'two'}, bestCard(state), failureCard(state)),
+    h('div', {class: 'three'}, bestCard(state), importanceCard(state), failureCard(state)),
     () => hasMetric.value && charts(state),
     () => hasAxes.value && coordinates(state),
     h('article', {class: 'card'}, runTable({runs: () => inside.value, params: () => params.value, metrics: () => metrics.value, best: () => best.value, near})),

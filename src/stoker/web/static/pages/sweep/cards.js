@@ -6,7 +6,10 @@ import {link} from '/lib/router.js';
 import {computed} from '/lib/signal.js';
 import {attempt} from '/lib/toast.js';
 import {cell, plural} from '/logic/format.js';
+import {importanceOf, LEAST_RUNS} from '/logic/importance.js';
 import {groupFailures, valueOf} from '/logic/outcomes.js';
+
+const MOST_SHARES = 8;
 
 /** @typedef {import('/logic/outcomes.js').Outcome} Outcome */
 /** @typedef {import('/pages/sweep/state.js').SweepState} SweepState */
@@ -109,6 +112,19 @@ async function retry(members, load) {
     return `${plural(answer.ids.length, 'run')} queued again.${refused}`;
   });
   await load();
+}
+
+/** @param {SweepState} state */
+export function importanceCard({runs, params, metric}) {
+  const shown = computed(() => JSON.stringify(importanceOf(runs.value, params.value, metric.value).map(({name, share}) => [name, Math.round(share * 100)])));
+  return h('article', {class: 'card importance'}, h('h2', null, 'What matters'), () => {
+    const found = /** @type {[string, number][]} */ (JSON.parse(shown.value));
+    if (found.length === 0) return h('p', {class: 'soft'}, `This needs ${LEAST_RUNS} runs with a value.`);
+    return [
+      h('p', {class: 'hint'}, `How much of the differences in ${metric.peek()} each parameter explains by itself`),
+      h('ul', {class: 'shares'}, found.slice(0, MOST_SHARES).map(([name, percent]) => h('li', null, h('span', null, name), h('span', {class: 'share-bar', 'aria-hidden': 'true'}, h('span', {style: {width: `${percent}%`}})), h('span', {class: 'num'}, `${percent} %`)))),
+    ];
+  });
 }
 
 /** @param {SweepState} state */
