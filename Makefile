@@ -19,7 +19,7 @@ demo-web: $(VENV)/.installed
 # Much of the tests' time is waiting, and what they write is not kept: six at a time, in memory. They run in
 # the order of their folders, so that the files with the longest tests (clusters, faults) do not come last.
 # Python may write bytecode, whatever the shell says: without it each of the six compiles all tests again.
-test: lint types $(VENV)/.web $(VENV)/.cluster $(VENV)/.ssh
+test: lint types $(VENV)/.web $(VENV)/.cluster $(VENV)/.ssh $(VENV)/.prometheus
 	PYTHONDONTWRITEBYTECODE= TMPDIR=$(SCRATCH) $(BIN)/pytest -n 6 --dist loadfile --no-loadscope-reorder
 
 lint: $(VENV)/.dev
@@ -133,6 +133,15 @@ $(VENV)/.ssh: $(VENV)/.dev
 	@command -v /usr/sbin/sshd >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
 	  && apt-get update -qq && apt-get install -qq --no-install-recommends openssh-server openssh-client; } \
 	  || echo "there is no sshd, and no right to install it: apt-get install openssh-server"
+	@touch $@
+
+# Prometheus and its promtool read /metrics in a test. The package is unpacked, not installed: no service starts.
+$(VENV)/.prometheus: $(VENV)/.python
+	@command -v promtool >/dev/null || { command -v apt-get >/dev/null && cd $(VENV) \
+	  && { apt-get download -qq prometheus 2>/dev/null || { apt-get update -qq && apt-get download -qq prometheus; }; } \
+	  && dpkg -x prometheus_*.deb prometheus && mv prometheus/usr/bin/prometheus bin/prometheus.new \
+	  && mv prometheus/usr/bin/promtool bin/ && rm -rf prometheus prometheus_*.deb && mv bin/prometheus.new bin/prometheus; } \
+	  || echo "there is no promtool: the tests that need it are skipped"
 	@touch $@
 
 clean:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import re
 import shutil
 import stat
 import subprocess
+import sys
 import urllib.parse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,13 +27,12 @@ if TYPE_CHECKING:
 
 BOARD = Path(__file__).parents[2] / "docs" / "how-to" / "grafana-board.json"
 HOSTILE = 'p"}\\{x=1'
-# They are of Debian's package prometheus.
-needs_promtool = pytest.mark.skipif(
-    shutil.which("promtool") is None, reason="promtool is not installed"
-)
-needs_prometheus = pytest.mark.skipif(
-    shutil.which("prometheus") is None, reason="prometheus is not installed"
-)
+# `make test` unpacks Debian's package prometheus beside the interpreter.
+PATH = os.pathsep.join((os.environ.get("PATH", os.defpath), os.path.dirname(sys.executable)))
+PROMTOOL = shutil.which("promtool", path=PATH) or ""
+PROMETHEUS = shutil.which("prometheus", path=PATH) or ""
+needs_promtool = pytest.mark.skipif(not PROMTOOL, reason="promtool is not installed")
+needs_prometheus = pytest.mark.skipif(not PROMETHEUS, reason="prometheus is not installed")
 
 
 def work(queue: Queue) -> None:
@@ -114,7 +115,7 @@ def test_promtool_finds_no_fault(queue: Queue, tmp_path: Path) -> None:
     work(queue)
     port, headers = open_page(queue)
     checked = subprocess.run(
-        ["promtool", "check", "metrics"],
+        [PROMTOOL, "check", "metrics"],
         input=scrape(port, headers),
         capture_output=True,
         check=False,
@@ -128,7 +129,7 @@ def test_promtool_finds_no_fault(queue: Queue, tmp_path: Path) -> None:
         json.dumps({"groups": [{"name": "board", "rules": rules}]})
     )
     subprocess.run(
-        ["promtool", "check", "rules", str(tmp_path / "rules.json")],
+        [PROMTOOL, "check", "rules", str(tmp_path / "rules.json")],
         check=True,
         capture_output=True,
     )
@@ -153,7 +154,7 @@ def test_prometheus_scrapes_the_page_with_the_token_file(queue: Queue, tmp_path:
     server = queue.stoker.adopt(
         subprocess.Popen(
             [
-                "prometheus",
+                PROMETHEUS,
                 f"--config.file={tmp_path / 'prometheus.json'}",
                 f"--storage.tsdb.path={tmp_path / 'data'}",
                 f"--web.listen-address=127.0.0.1:{port}",
