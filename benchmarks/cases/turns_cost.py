@@ -59,6 +59,9 @@ def run(arena: Arena) -> Result:
             pace_figure(samples, f"{how}, turns on", f"{how}, turns off", target)
             for how in ("queue", "run")
         ],
-        commands=[command_line(contestant) for contestant in contestants],
+        # The programs are named by their whole path, so that daemons find them.
+        commands=[
+            command_line(contestant).replace(f"{os.getcwd()}/", "") for contestant in contestants
+        ],
         notes=["Both are the same code; one has no turn board (`benchmarks/without_turns.py`)."],
     )
