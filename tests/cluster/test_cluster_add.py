@@ -16,11 +16,12 @@ import stoker
 from cluster.conftest import require_hosts
 from cluster.netns_hosts import Hosts
 from cluster.ssh_hosts import SshHosts, require_sshd
-from patience import PATIENCE_S, until
+from patience import until
 from stoker.cluster.join_tokens import newest_join_token
 from stoker.cluster.ssh.box_records import load_boxes
 
-pytestmark = pytest.mark.usefixtures("ray")
+pytestmark = [pytest.mark.usefixtures("ray"), pytest.mark.timeout(900)]
+_LONG_S = 400.0  # a copy of Stoker and Ray, on a machine that has much else to do
 BARE = 2
 
 
@@ -37,7 +38,7 @@ class Lab:
     def add(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Run `stoker cluster add WORDS` on the head."""
         command = [sys.executable, "-m", "stoker", "cluster", "add", *words]
-        return self.hosts.run(0, command, timeout_s=240)
+        return self.hosts.run(0, command, timeout_s=_LONG_S)
 
     def refusal(self, *words: str) -> str:
         """Why a machine is not added: one line; nothing is left there, and no join token here."""
@@ -127,7 +128,7 @@ def test_an_upgrade_gives_a_node_the_version_of_the_head_and_its_jobs_run_on(
         os.path.dirname(str(stoker.__file__)), tmp_path / "stoker", copy_function=shutil.copy
     )
     upgrade = [sys.executable, "-m", "stoker", "cluster", "upgrade"]
-    ended = hosts.run(0, upgrade, env={"PYTHONPATH": str(tmp_path)}, timeout_s=240)
+    ended = hosts.run(0, upgrade, env={"PYTHONPATH": str(tmp_path)}, timeout_s=_LONG_S)
     assert ended.returncode == 0, ended
     assert ended.stdout.endswith("now; its jobs have run on\n")
     after = load_boxes(str(hosts.home(0)))["h1"].digest
@@ -154,7 +155,7 @@ def test_a_removed_box_ends_its_jobs_first_and_has_nothing_of_stoker_afterwards(
     assert removing.stderr.readline().startswith("stoker: 1 job runs on h1: waiting for the end")
     assert "drained" in hosts.ok(0, "cluster", "status")
     gate.write_text("go\n")
-    said, _ = removing.communicate(timeout=PATIENCE_S)
+    said, _ = removing.communicate(timeout=_LONG_S)
     assert said == "h1 is removed, and Stoker's files on root@h1\n"
     assert removing.returncode == 0
     assert '"done"' in hosts.ok(0, "show", job, "--json")
