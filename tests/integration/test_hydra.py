@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 import json
 import shutil
 import signal
@@ -126,6 +127,23 @@ def test_a_resumed_sweep_waits_for_the_jobs_that_still_run(queue: Queue) -> None
 
     assert queue.stoker.end(second).code == 0
     assert queue.states() == {1: "done"}
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("hydra_plugins.hydra_optuna_sweeper") is None,
+    reason="pip install --pre hydra-core hydra-optuna-sweeper",
+)
+def test_optunas_sweeper_asks_for_runs_in_batches(queue: Queue) -> None:
+    write(queue, PROGRAM.replace("return 5", "return (cfg.x - 2) ** 2"))
+    options = ("hydra.sweeper.n_trials=4", "hydra.sweeper.n_jobs=2", "hydra.sweep.dir=sweep")
+    ended = run(queue, "-m", LAUNCHER, "hydra/sweeper=optuna", "+x=interval(-5,5)", *options)
+
+    assert ended.code == 0, ended
+    assert set(queue.states().values()) == {"done"}
+    assert len(queue.states()) == 4
+    values = [each["value"] for each in json.loads(queue.ok("results", "sweep", "--json"))]
+    found = (queue.work / "sweep/optimization_results.yaml").read_text()
+    assert f"best_value: {min(values)}" in found
 
 
 def test_a_foreground_sweep_needs_no_daemon(idle_queue: Queue) -> None:
