@@ -147,10 +147,10 @@ def parse_text(text: str, path: str) -> BoxRules:
     try:
         return parse_rules(toml.loads(text))
     except toml.TOMLDecodeError as error:
-        line = re.search(r"line (\d+)", str(error))
+        found = re.search(r"line (\d+)", str(error))
+        line = int(found[1]) if found else max(1, len(text.splitlines()))  # at the end of the text
         words = re.sub(r" \(at .*\)$", "", str(error))
-        at = f", line {line[1]}" if line else ""
-        raise RulesError(f"{path}{at}: {words}") from None
+        raise RulesError(f"{path}, line {line}: {words}") from None
     except RuleError as error:
         raise RulesError(f"{path}, line {_line_of(text, error)}: {error}") from None
 

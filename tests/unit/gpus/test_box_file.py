@@ -110,6 +110,7 @@ def test_a_link_or_pipe_does_not_count(path: Path, tmp_path: Path) -> None:
         ('[[reservations]]\ngpus = "0"\nfor = "a"\n\n[[reservations]]\nfor = "a"\ngpus = "y"\n', 7),
         ('[[reservations]]\ngpus = "0"\nfor = "a"\n\n[[reservations]]\ngpus = "1"\n', 5),
         ("\n\n[share]\nx = 1\n", 3),
+        ("[limits]\ngpus = [", 2),  # the file ends too early
     ],
 )
 def test_the_line_of_a_mistake_is_named(text: str, line: int) -> None:
