@@ -10,6 +10,7 @@ import {count} from '/logic/format.js';
 const TYPING_MS = 200;
 /** @type {Record<string, string[]>} states of a chip that combines several */
 const CHIPS = {running: ['running', 'starting'], failed: ['failed', 'lost']};
+const USUAL = ['running', 'waiting', 'failed', 'done']; // shown also where no job is in that state
 const NAMES = STATES.filter((state) => !['starting', 'lost', 'preempted'].includes(state));
 
 /** @param {import('/pages/jobs.js').JobsView} view */
@@ -36,7 +37,7 @@ function chips(query, counts, set) {
         set({states: on ? others : [...others, ...states]});
       };
       const number = () => states.reduce((sum, state) => sum + (counts.value[state] ?? 0), 0);
-      return h('button', {class: 'chip', 'aria-pressed': () => String(isOn()), onclick: flip}, name, ' ', h('span', {class: 'mono'}, () => count(number())));
+      return h('button', {class: 'chip', hidden: () => number() === 0 && !isOn() && !USUAL.includes(name), 'aria-pressed': () => String(isOn()), onclick: flip}, name, ' ', h('span', {class: 'mono'}, () => count(number())));
     }),
   );
 }
