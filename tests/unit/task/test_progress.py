@@ -46,14 +46,14 @@ def test_calls_are_counted_and_the_rest_is_estimated(clock: Clock, screen: Scree
         progress.on_start(number)
     clock.now_s = 10.0
     progress.on_end(0, is_good=True, retried=False)
-    assert screen.texts[-1] == "1/4, 3 running, 10 s, about 30 s left"
+    assert screen.texts[-1] == "1/4, 3 running, 10s, about 30s left"
     progress.on_end(1, is_good=False, retried=True)
     progress.on_start(1)
     for number in (1, 2):
         progress.on_end(number, is_good=False, retried=False)
     clock.now_s = 20.0
     progress.on_end(3, is_good=True, retried=False)
-    assert screen.texts[-1] == "4/4, 2 failed, 20 s"
+    assert screen.texts[-1] == "4/4, 2 failed, 20s"
     progress.close()
     assert screen.is_closed
 
