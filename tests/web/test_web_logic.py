@@ -211,3 +211,22 @@ def test_the_parameter_that_decides_a_metric_matters_and_others_do_not(modules: 
     assert shares["lr"] > 0.95
     assert max(shares["opt"], shares["seed"]) < 0.1
     assert call(modules, "importance", "importanceOf", runs[:8], ["lr"], "loss") == []
+
+
+def test_alike_commands_are_told_apart_by_the_options_that_differ(modules: Modules) -> None:
+    commands = [
+        "python fit.py --lr 0.0123456789 --bs 4 opt=a",
+        "python fit.py --lr 0.5 --bs 4 opt=b",
+        "python other.py --lr 1",
+    ]
+    found = modules.run(
+        """async (commands) => {
+          const {variedOptions} = await import('/logic/commands.js');
+          return [...variedOptions(commands.map((command, id) => ({id, command})))];
+        }""",
+        commands,
+    )
+    assert found == [
+        [0, {"program": "python fit.py", "varied": "lr=0.012346 opt=a"}],
+        [1, {"program": "python fit.py", "varied": "lr=0.5 opt=b"}],
+    ]

@@ -27,6 +27,11 @@ export function readOptions(command) {
   return {program: rest.join(' '), options};
 }
 
+/** A drawn number has many digits, of which five tell runs apart. @param {string} value */
+function brief(value) {
+  return /^-?\d*\.\d{6,}(e[-+]?\d+)?$/i.test(value) ? String(Number(Number(value).toPrecision(5))) : value;
+}
+
 /**
  * For each job whose program others on the list have too: the options in which they differ.
  * @param {readonly {id: number, command: string}[]} jobs
@@ -49,7 +54,7 @@ export function variedOptions(jobs) {
     const differing = [...names].filter((name) => new Set(members.map(({options}) => options.get(name))).size > 1);
     if (differing.length === 0) continue;
     for (const {id, options} of members) {
-      const varied = differing.filter((name) => options.has(name)).map((name) => `${name}=${options.get(name)}`).join(' ');
+      const varied = differing.filter((name) => options.has(name)).map((name) => `${name}=${brief(options.get(name) ?? '')}`).join(' ');
       if (varied) found.set(id, {program, varied});
     }
   }
