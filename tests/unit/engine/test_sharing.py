@@ -626,6 +626,21 @@ def test_the_forecast_of_the_queue_uses_the_simulator_for_sharing_jobs(
     assert shared_s + 10 / 2 * 60 == pytest.approx(with_others_s, rel=0.2)
 
 
+def test_starts_of_sharing_jobs_are_foretold_by_the_simulator(
+    harness: Harness, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    foretell_at_once(harness, monkeypatch)
+    learn(harness)
+    harness.pause(queue=True)
+    harness.add(*(f"train {n}" for n in range(12)), share="auto")
+    planned = harness.context.eta.planned_starts()
+    assert len(planned) == 12
+    at_once = [each for each in planned if each.start_s == 0]
+    assert len(at_once) == 8  # four share each of two GPUs
+    assert {each.slots for each in at_once} == {("0",), ("1",)}
+    assert all(each.start_s >= 60 for each in planned if each not in at_once)
+
+
 def test_the_forecast_assumes_that_an_unknown_kind_does_not_share(
     harness: Harness, machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
