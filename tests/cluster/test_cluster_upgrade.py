@@ -17,7 +17,7 @@ from patience import until
 from stoker.client.client import Client
 from stoker.cluster.protocol import PROTOCOL
 
-pytestmark = pytest.mark.usefixtures("ray")
+pytestmark = [pytest.mark.usefixtures("ray"), pytest.mark.timeout(300)]
 OLD = "0.0.9"
 LEASE_S = 60.0  # not what is tested: a busy machine starts Ray slowly
 
