@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
+import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +13,7 @@ import msgspec
 
 from stoker.errors import NotFoundError
 from stoker.sweep_results.metric_cache import MetricCache, read_last_values
-from stoker.sweep_results.metric_files.entry import flatten
+from stoker.sweep_results.metric_files.entry import UNREADABLE, flatten
 from stoker.sweep_results.metric_files.found import read_found_steps
 from stoker.sweep_results.run_record import RunRecord
 
@@ -66,7 +68,7 @@ def read_manifest(root: str) -> SweepManifest:
     try:
         with open(os.path.join(root, MANIFEST), "rb") as file:
             return msgspec.json.decode(file.read(), type=SweepManifest)
-    except (OSError, msgspec.DecodeError):
+    except (OSError, *UNREADABLE):
         return SweepManifest(name=os.path.basename(os.path.abspath(root)))
 
 
@@ -140,7 +142,7 @@ def read_run(
         params = _decode(_read(folder, PARAMS) or b"{}")
         record.params = params if isinstance(params, dict) else {}
         record.metrics = _metrics(record, metric, regex, read_files)
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (OSError, *UNREADABLE) as error:
         record.problem = f"{PARAMS}: {_reason(error)}"
     return record
 
@@ -176,7 +178,7 @@ def _metrics(
             found.update(flatten(decoded))
         elif data is None:
             found.update(read_files(record.dir))
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (OSError, *UNREADABLE) as error:
         record.problem = f"metrics: {_reason(error)}"
     return {name: to_number(value) for name, value in found.items() if name not in _BOOKKEEPING}
 
@@ -202,7 +204,7 @@ def _lines(data: bytes) -> tuple[list[dict[str, Any]], str | None]:
     whole = data[: data.rfind(b"\n") + 1]
     try:
         found, problem = _decode_lines(whole), None
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except UNREADABLE:
         found, problem = _line_by_line(whole)
     return [entry for entry in found if isinstance(entry, dict)], problem
 
@@ -213,7 +215,7 @@ def _line_by_line(data: bytes) -> tuple[list[Any], str | None]:
         try:
             if line.strip():
                 found.append(_decode(line))
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except UNREADABLE as error:
             problem = problem or f"{LINES}:{number}: {_reason(error)}"
     return found, problem
 
@@ -235,7 +237,9 @@ def _from_log(folder: str, metric: str, regex: re.Pattern[bytes]) -> dict[str, A
 
 
 def to_number(value: Any) -> Any:
-    """Return a reported value; the texts nan, inf and -inf are numbers."""
+    """Return a reported value; nan and inf can be texts, and integers beyond all floats are infinite."""
+    if isinstance(value, int) and abs(value) > sys.float_info.max:
+        return math.inf if value > 0 else -math.inf
     return float(value) if isinstance(value, str) and value in _INFINITE else value
 
 

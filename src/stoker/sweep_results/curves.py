@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from stoker.errors import NotFoundError
 from stoker.sweep_results.collect import read_steps, to_number
+from stoker.sweep_results.metric_files.entry import to_float
 from stoker.sweep_results.run_record import RunRecord
 from stoker.sweep_results.table import check_names, varied_params
 from stoker.sweeps.cell import to_text
@@ -92,7 +93,8 @@ def read_thin_curves(
     Values that are NaN or infinite are kept. Times are seconds since the first report.
     """
     entries = read_steps(folder, metrics[0] if metrics else None)
-    began = next((e["time"] for e in entries if isinstance(e.get("time"), (int, float))), 0.0)
+    times = (to_float(entry.get("time")) for entry in entries)
+    began = next((time for time in times if time is not None), 0.0)
     for metric in metrics:
         xs, ys = _curve(entries, x, metric, to_number)
         if xs:
@@ -129,10 +131,11 @@ def _curve(
     xs: list[float] = []
     ys: list[float] = []
     for number, entry in enumerate(entries):
-        across, up = entry.get(x, number if x == "step" else None), read(entry.get(y))
-        if isinstance(across, (int, float)) and isinstance(up, (int, float)):
+        across = to_float(entry.get(x, number if x == "step" else None))
+        up = to_float(read(entry.get(y)))
+        if across is not None and up is not None:
             while xs and x == "step" and xs[-1] >= across:  # a retry repeats steps
                 del xs[-1], ys[-1]
-            xs.append(float(across))
-            ys.append(float(up))
+            xs.append(across)
+            ys.append(up)
     return xs, ys

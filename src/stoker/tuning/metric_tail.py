@@ -11,7 +11,7 @@ import msgspec
 
 from stoker.sweep_results.collect import LINES, LOG
 from stoker.sweep_results.metric_files.byte_tail import ByteTail
-from stoker.sweep_results.metric_files.entry import Batch, step_of
+from stoker.sweep_results.metric_files.entry import UNREADABLE, Batch, step_of, to_float
 from stoker.sweep_results.metric_files.found import FoundMetrics
 
 _decode = msgspec.json.Decoder().decode
@@ -103,7 +103,7 @@ def _is_repeated(known: float | None, step: float) -> bool:
 def _entry(line: bytes) -> dict[str, Any]:
     try:
         found = _decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except UNREADABLE:
         return {}
     return found if isinstance(found, dict) else {}
 
@@ -113,7 +113,7 @@ def _number(value: Any, *, strict: bool = True) -> float | None:
     if isinstance(value, bool):
         return None
     if isinstance(value, (int, float)):
-        return float(value)
+        return to_float(value)
     if isinstance(value, str) and (not strict or value in ("nan", "inf", "-inf")):
         try:
             return float(value)

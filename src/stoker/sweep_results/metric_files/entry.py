@@ -6,7 +6,13 @@ import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
+import msgspec
+
 Entry = dict[str, Any]
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What a decoder raises for a text that is no JSON, or is nested too deep."""
+
+_DEEPEST = 32
 
 
 class Batch(NamedTuple):
@@ -36,17 +42,28 @@ def to_numbers(row: Mapping[Any, Any]) -> Entry:
     return found
 
 
+def to_float(value: object) -> float | None:
+    """Return a number as a float; None for what is no number, or an integer beyond all floats."""
+    if not isinstance(value, (int, float)):
+        return None
+    try:
+        return float(value)
+    except OverflowError:
+        return None
+
+
 def step_of(entry: Entry) -> float | None:
     """Return the step of an entry; None if it has none."""
-    step = entry.get("step")
-    return float(step) if isinstance(step, (int, float)) and math.isfinite(step) else None
+    step = to_float(entry.get("step"))
+    return step if step is not None and math.isfinite(step) else None
 
 
-def flatten(value: Any, prefix: str = "") -> Entry:
-    """Return a nested mapping with dotted names; nothing for what is no mapping."""
+def flatten(value: Any, prefix: str = "", depth: int = 0) -> Entry:
+    """Return a nested mapping with dotted names; nothing for what is no mapping, or is nested too deep."""
     if not isinstance(value, dict):
         return {prefix.rstrip("."): value} if prefix else {}
     found: Entry = {}
-    for name, item in value.items():
-        found.update(flatten(item, f"{prefix}{name}."))
+    if depth < _DEEPEST:
+        for name, item in value.items():
+            found.update(flatten(item, f"{prefix}{name}.", depth + 1))
     return found

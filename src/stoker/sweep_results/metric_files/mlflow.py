@@ -86,7 +86,7 @@ class _Steps:
             self._has_steps.add(name)
         elif name not in self._has_steps:
             step = count
-        return {"step": step, **to_numbers({name: value})}
+        return {**to_numbers({name: value}), "step": step}  # a metric can have the name "step"
 
 
 def run_of(path: str) -> str:

@@ -6,8 +6,8 @@ import struct
 from collections.abc import Iterator
 
 FLOAT, DOUBLE = struct.Struct("<f"), struct.Struct("<d")
-DAMAGED = (ValueError, IndexError, struct.error)
-"""What `fields` raises for bytes that are no message."""
+DAMAGED = (ValueError, IndexError, OverflowError, RecursionError, struct.error)
+"""What a reader raises for bytes that are no message, or for values out of range."""
 
 
 def fields(data: bytes) -> Iterator[tuple[int, int | float | bytes]]:

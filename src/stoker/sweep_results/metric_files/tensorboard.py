@@ -7,6 +7,7 @@ A file is a series of records: length (8 bytes), its checksum (4), an Event in P
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
 
 from stoker.sweep_results.metric_files.byte_tail import ByteTail
 from stoker.sweep_results.metric_files.entry import Batch, Entry
@@ -16,7 +17,7 @@ MARK = "events.out.tfevents."
 """What the name of an event file contains."""
 
 _LENGTH = struct.Struct("<Q")
-_DT_FLOAT, _DT_DOUBLE = 1, 2
+_NUMBERS: Mapping[object, struct.Struct] = {1: FLOAT, 2: DOUBLE}  # by the type of a tensor
 # Numbers of fields in the messages of TensorBoard.
 _EVENT_STEP, _EVENT_SUMMARY = 2, 5
 _SUMMARY_VALUE = 1
@@ -93,7 +94,7 @@ def _add_value(found: Entry, data: bytes) -> None:
 
 def _tensor(parts: dict[int, int | float | bytes]) -> float | None:
     """Return the number of a tensor that has only one."""
-    kind = {_DT_FLOAT: FLOAT, _DT_DOUBLE: DOUBLE}.get(int(parts.get(_TENSOR_TYPE, 0)))
+    kind = _NUMBERS.get(parts.get(_TENSOR_TYPE))
     for field in (_TENSOR_CONTENT, _TENSOR_FLOATS, _TENSOR_DOUBLES):
         content = parts.get(field)
         if isinstance(content, float):

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import msgspec
 
 from stoker.sweep_results.metric_files.byte_tail import ByteTail
-from stoker.sweep_results.metric_files.entry import Batch, Entry, to_numbers
+from stoker.sweep_results.metric_files.entry import UNREADABLE, Batch, Entry, flatten, to_numbers
 from stoker.sweep_results.metric_files.protobuf import DAMAGED, fields
 
 SUFFIX = ".wandb"
@@ -130,13 +130,11 @@ def _item(item: bytes) -> Entry:
             value = content
     try:
         decoded = _decode(_NOT_FINITE.sub(rb'"\g<0>"', value))
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except UNREADABLE:
         return {}
-    return dict(_flat(".".join(filter(None, keys)), decoded))
+    named = flatten(decoded, ".".join(filter(None, keys)) + ".")
+    return {name: number for name, number in named.items() if _is_number(number)}
 
 
-def _flat(name: str, value: object) -> list[tuple[str, object]]:
-    if not isinstance(value, dict):
-        is_number = isinstance(value, (int, float)) or value in ("NaN", "Infinity", "-Infinity")
-        return [(name, value)] if is_number and name else []
-    return [pair for key, item in value.items() for pair in _flat(f"{name}.{key}", item)]
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) or value in ("NaN", "Infinity", "-Infinity")
