@@ -88,6 +88,8 @@ def test_a_cell_runs_as_a_job_with_its_output_its_value_and_its_variables(
     assert notebook.text("os.environ.get('CUDA_VISIBLE_DEVICES')") == ""
     job = queue.show("cell")
     assert (job["state"], job["gpus"], job["attempts"][0]["slots"]) == ("done", 1, "0")
+    assert "point" not in str(job["argv"])
+    assert "import os" not in job["argv"][2].partition("\n")[0]
     assert notebook.text("%%stoker -g 0\n(lambda: 1)").startswith("<function <lambda>")
     assert list((queue.home / "cells").iterdir()) == []
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import shutil
 import sys
@@ -27,6 +28,7 @@ from stoker.wire import JobDetail, Kill, Submission
 _CELLS = "cells"
 _POLL_S = 0.3
 _TITLE = 60
+_HASH_DIGITS = 8
 _FORGOTTEN_S = 7 * 86_400.0
 
 
@@ -53,7 +55,7 @@ class CellJob:
         self._path = os.path.join(self._folder, "call")
         try:
             write_call(self._path, run_cell, (source, dict(variables), list(wanted)), is_loud=True)
-            argv = call_argv(self._path, _title(source))
+            argv = call_argv(self._path, make_title(source))
             self.id = client.add(_make_submission(argv, options))[0].first
         except TypeError as error:
             self.forget()
@@ -155,11 +157,16 @@ def _old_folders(above: str) -> Iterator[str]:
                     yield entry.path
 
 
-def _title(source: str) -> str:
-    """Return the first line of a cell, for people who read lists of jobs."""
-    lines = (line.strip() for line in source.splitlines())
-    first = next((line for line in lines if line and not line.startswith("#")), "")
-    shown = "".join(char for char in first if char.isprintable())
+def make_title(source: str) -> str:
+    """Return the comment that a cell begins with, else a short hash of the cell.
+
+    Never code: the title is in the job's command line, which every user of the machine can read.
+    """
+    first, _, _ = source.strip().partition("\n")
+    comment = first.lstrip("#").strip() if first.startswith("#") else ""
+    shown = "".join(char for char in comment if char.isprintable())
+    if not shown:
+        shown = hashlib.sha256(source.encode("utf-8", "surrogatepass")).hexdigest()[:_HASH_DIGITS]
     return f"cell: {shown if len(shown) <= _TITLE else shown[: _TITLE - 1] + '…'}"
 
 

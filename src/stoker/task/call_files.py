@@ -57,8 +57,8 @@ def name_of(function: Callable[..., Any]) -> str:
 def call_argv(path: str, name: str | None = None) -> list[str]:
     """Return the command that makes the call in a file.
 
-    The command begins with the `name`, for people who read lists of jobs. In the queue, calls of one name
-    share what a warm start learns of their imports.
+    The command begins with the `name`, for people who read lists of jobs; every user of the machine can read
+    it. In the queue, calls of one name share what a warm start learns of their imports.
     """
     flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]  # as multiprocessing does
     program = _BOOTSTRAP if name is None else f"# {name}\n{_BOOTSTRAP}"
