@@ -73,10 +73,10 @@ class BoxSoftware:
         return _plain((answer["out"].splitlines() or [""])[-1])
 
     def clear(self) -> None:
-        """Remove all environments there, and a Stoker home without files of jobs."""
+        """Remove what `add` and `join` have made there, and the Stoker home if nothing else is in it."""
         kept = call(self._connection, self._python, "clear")["kept"]
         if kept is not None:
-            self._say(f"{kept} stays: it has files of jobs")
+            self._say(f"{kept} stays: it has other files")
 
 
 def _plain(line: str) -> str:

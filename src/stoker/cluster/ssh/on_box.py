@@ -41,6 +41,18 @@ from stoker.cli.main import main
 sys.exit(main())
 """
 _RAY = ("raylet", "gcs_server")
+# Files in the cluster folder of a node that has left, or could not join.
+_TRACES = (
+    "node.json",
+    "change.lock",
+    "ray",  # a link to a folder elsewhere, or a folder
+    "ray_supervisor.lock",
+    "ray_supervisor.json",
+    "ray_supervisor.log",
+)
+_CREDENTIALS = ("token", "tls.json", "tls-ca.crt", "tls-node.key", "tls-node.crt")
+# Folders of a node's queue with files of jobs that may be nowhere else.
+_OF_JOBS = ("logs", "checkpoints", "node_cache/copies")
 
 
 def look(_request: dict[str, Any], _stream: IO[bytes]) -> dict[str, Any]:
@@ -127,15 +139,14 @@ def prepare_tunnel(request: dict[str, Any], _stream: IO[bytes]) -> dict[str, Any
 
 
 def clear(_request: dict[str, Any], _stream: IO[bytes]) -> dict[str, Any]:
-    """Remove all private environments, and a home that has nothing else of the user's."""
+    """Remove what `add` and `join` have made in the home, and the home itself if nothing else is there."""
     home = find_home()
     if _read_cluster(home) is not None:
         raise StokerError(f"{home} belongs to a cluster: stoker cluster leave comes first")
     shutil.rmtree(os.path.join(home, _SOFTWARE), ignore_errors=True)
-    has_files = _has_files_of_jobs(home)
-    if not has_files:
-        shutil.rmtree(home, ignore_errors=True)
-    return {"kept": home if has_files else None}
+    _remove_traces(home)
+    _remove_empty(home)
+    return {"kept": home if os.path.exists(home) else None}
 
 
 def prune(request: dict[str, Any], _stream: IO[bytes]) -> dict[str, Any]:
@@ -310,18 +321,27 @@ def _has_systemd() -> bool:
     return ended.returncode == 0
 
 
-def _has_files_of_jobs(home: str) -> bool:
-    """Whether a home has a queue, or results or checkpoints that did not travel to the head."""
-    patterns = (
-        "stoker.db",
-        "node_cache/copies/*",
-        "cluster/queues/*/node_cache/copies/*",
-        "cluster/queues/*/checkpoints/*/*/*",
-    )
-    return any(glob.glob(os.path.join(glob.escape(home), pattern)) for pattern in patterns)
+def _remove_traces(home: str) -> None:
+    """Remove what a membership that has ended leaves; results and checkpoints of jobs stay."""
+    cluster = os.path.join(home, "cluster")
+    names = list(_TRACES)
+    if not os.path.exists(os.path.join(home, "stoker.db")):  # a queue may use a cluster of its own
+        names += _CREDENTIALS
+    for name in names:
+        with contextlib.suppress(OSError):
+            os.unlink(os.path.join(cluster, name))
+    shutil.rmtree(os.path.join(cluster, "ray"), ignore_errors=True)
+    for queue in glob.glob(os.path.join(glob.escape(cluster), "queues", "*")):
+        if not any(_has_files(os.path.join(queue, name)) for name in _OF_JOBS):
+            shutil.rmtree(queue, ignore_errors=True)
+
+
+def _has_files(folder: str) -> bool:
+    return any(files for _, _, files in os.walk(folder))
 
 
 def _remove_empty(home: str) -> None:
-    for folder in (os.path.join(home, _SOFTWARE), home):
+    cluster = os.path.join(home, "cluster")
+    for folder in (os.path.join(home, _SOFTWARE), os.path.join(cluster, "queues"), cluster, home):
         with contextlib.suppress(OSError):
             os.rmdir(folder)

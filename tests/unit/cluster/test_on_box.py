@@ -1,0 +1,69 @@
+"""What the head does on a machine over ssh, in a home of this machine."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from stoker.cluster.ssh import on_box
+
+Home = Callable[..., Path]
+
+
+@pytest.fixture
+def make_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
+    """Return a function that makes a Stoker home with these files."""
+    home = tmp_path / "home"
+    monkeypatch.setenv("STOKER_HOME", str(home))
+
+    def make(*names: str) -> Path:
+        home.mkdir(mode=0o700)
+        for name in names:
+            path = home / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(name)
+        return home
+
+    return make
+
+
+OF_ADD = ("software/1f/bin/stoker", "cluster/node.json", "cluster/change.lock", "cluster/token")
+OF_QUEUE = ("cluster/queues/q/lease_file", "cluster/queues/q/supervisor.journal")
+
+
+def files(home: Path) -> set[str]:
+    return {str(path.relative_to(home)) for path in home.rglob("*") if path.is_file()}
+
+
+def clear() -> object:
+    return on_box.clear({}, io.BytesIO())["kept"]
+
+
+def test_a_home_that_add_has_made_is_removed(make_home: Home) -> None:
+    home = make_home(*OF_ADD, *OF_QUEUE)
+
+    assert clear() is None
+    assert not home.exists()
+
+
+def test_what_was_in_the_home_before_stays(make_home: Home) -> None:
+    own = ("notes.txt", "runs/1/run.db", "logs/0/1.1.log", "cells/a.py", "stoker.db", "scripts/1")
+    home = make_home(*own, "software/1f/bin/stoker", "cluster/node.json")
+
+    assert clear() == str(home)
+    assert files(home) == set(own)
+
+
+def test_results_and_checkpoints_of_jobs_stay(make_home: Home) -> None:
+    own = (
+        "cluster/queues/a/checkpoints/0/5/model.pt",
+        "cluster/queues/b/node_cache/copies/x/result",
+        "cluster/queues/c/logs/7.1.log",
+    )
+    home = make_home(*own, *OF_ADD, *OF_QUEUE)
+
+    assert clear() == str(home)
+    assert files(home) == set(own)
