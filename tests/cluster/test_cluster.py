@@ -19,6 +19,7 @@ from cluster.netns_hosts import Hosts
 from patience import until
 from stoker.client.client import Client
 from stoker.cluster.join_tokens import newest_join_token
+from stoker.cluster.ssh.box_records import Box, load_boxes, save_box
 
 pytestmark = pytest.mark.usefixtures("ray")
 STRANGER = 3
@@ -159,8 +160,12 @@ def test_ray_does_not_outlive_its_ray_supervisor(cluster: Cluster) -> None:
 def test_a_box_without_power_is_seen_to_be_down_and_joins_again_without_the_token(
     cluster: Cluster,
 ) -> None:
+    home = str(cluster.hosts.home(0))
+    save_box(home, "h2", Box(target="root@h2", python="/usr/bin/python3", digest="1f"))
     cluster.hosts.power_off(2)
     until(lambda: cluster.states()["h2"] == "away", "h2 is away", 60)
+    assert "h2 is forgotten" in cluster.hosts.ok(0, "cluster", "forget", "h2")
+    assert load_boxes(home) == {}
     cluster.hosts.power_on(2)
     said = cluster.hosts.ok(2, "cluster", "join", cluster.address)
     assert "again, as h2" in said

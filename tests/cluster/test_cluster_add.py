@@ -18,7 +18,7 @@ from cluster.netns_hosts import Hosts
 from cluster.ssh_hosts import SshHosts, require_sshd
 from patience import until
 from stoker.cluster.join_tokens import newest_join_token
-from stoker.cluster.ssh.box_records import load_boxes
+from stoker.cluster.ssh.box_records import Box, load_boxes, save_box
 
 pytestmark = [pytest.mark.usefixtures("ray"), pytest.mark.timeout(900)]
 _LONG_S = 400.0  # a copy of Stoker and Ray, on a machine that has much else to do
@@ -168,6 +168,21 @@ def test_a_removed_box_ends_its_jobs_first_and_has_nothing_of_stoker_afterwards(
     assert "there is no node 'h1'" in again.stderr, "a box that is added again would be drained"
     refused = hosts.stoker(0, "cluster", "remove", "h1")
     assert "stoker cluster add has not set up h1" in refused.stderr
+
+
+def test_a_box_that_does_not_answer_is_removed_from_the_records_alone_by_force(lab: Lab) -> None:
+    home = str(lab.hosts.home(0))
+    save_box(home, "gone", Box(target="root@nowhere.invalid", python="/python", digest="1f"))
+    refused = lab.hosts.stoker(0, "cluster", "remove", "gone")
+    assert refused.returncode == 1
+    assert refused.stderr.endswith(
+        "; if the box does not come back: stoker cluster remove gone --force\n"
+    )
+    assert "gone" in load_boxes(home)
+    ended = lab.hosts.stoker(0, "cluster", "remove", "gone", "--force")
+    assert ended.returncode == 0, ended
+    assert ended.stdout == "gone is removed, but not Stoker's files on root@nowhere.invalid\n"
+    assert "gone" not in load_boxes(home)
 
 
 def test_a_wrong_user_is_refused_with_one_line(lab: Lab) -> None:

@@ -10,8 +10,7 @@ from stoker.cli.arguments import Args
 from stoker.cli.cluster_add import require_head
 from stoker.cli.messages import note
 from stoker.client.client import Client
-from stoker.cluster import ray_supervisor_control
-from stoker.cluster.ssh.box_records import Box, load_boxes, save_box
+from stoker.cluster.ssh.box_records import Box, forget_box, load_boxes
 from stoker.cluster.ssh.box_software import BoxSoftware
 from stoker.cluster.ssh.connection import SshConnection
 from stoker.cluster.ssh.tunnel import close_tunnel
@@ -31,18 +30,33 @@ def remove(home: str, args: Args) -> int:
     require_head(home)
     boxes = {node: find_box(home, node) for node in nodes}
     for node, box in boxes.items():
-        _remove_node(home, node, box, force=args.force)
-        print(f"{node} is removed, and Stoker's files on {box.target}", flush=True)
+        is_cleared = _remove_node(home, node, box, force=args.force)
+        left = "and Stoker's files on" if is_cleared else "but not Stoker's files on"
+        print(f"{node} is removed, {left} {box.target}", flush=True)
     return 0
 
 
-def _remove_node(home: str, node: str, box: Box, *, force: bool) -> None:
-    """Let a node leave when its jobs have ended, or at once, and remove what `add` has copied there."""
+def _remove_node(home: str, node: str, box: Box, *, force: bool) -> bool:
+    """Let a node leave when its jobs have ended, or at once, and remove what `add` has copied there.
+
+    With `force`, a machine that does not answer is only forgotten. Returns whether its files are removed.
+    """
     with SshConnection(box.target) as connection, Client(home, start=True) as client:
         software = BoxSoftware(
             connection, box.python, box.digest, lambda text: print(f"{box.target}: {text}")
         )
-        if software.look()["cluster"] is not None:
+        try:
+            found = software.look()
+        except StokerError as error:
+            if not force:
+                raise StokerError(
+                    f"{error}; if the box does not come back: stoker cluster remove {node} --force"
+                ) from None
+            note(str(error))
+            _forget(client, node)
+            forget_box(home, node)
+            return False
+        if found["cluster"] is not None:
             with _drained(client, node):
                 if not force:
                     _wait_for_jobs(client, node)
@@ -51,8 +65,14 @@ def _remove_node(home: str, node: str, box: Box, *, force: bool) -> None:
         if box.address is not None:
             close_tunnel(home, box.address)
         software.clear()
-        with ray_supervisor_control.turn(home):
-            save_box(home, node, None)
+        forget_box(home, node)
+        return True
+
+
+def _forget(client: Client, node: str) -> None:
+    """Let the daemon forget a node; raise ConflictError if it is still there."""
+    if _find(client, node) is not None:
+        client.change_node(NodeOrder(action="forget", node=node, force=True))
 
 
 def find_box(home: str, node: str) -> Box:

@@ -4,6 +4,7 @@
     settings.json  membership, as head or as node; missing if the box belongs to no cluster
     token          Ray's token (0600)
     join-tokens.json   on the head: the issued join tokens (0600)
+    boxes.json     on the head: the machines that were added over ssh
     tls.json       paths of the certificates, if the cluster uses TLS; tls-*: those that Stoker made
     ray_supervisor.lock    held by the Ray supervisor, contains its pid;  ray_supervisor.json: state of Ray
 
@@ -37,7 +38,8 @@ _RUNTIME_ENVIRONMENTS, _FIRST_WORKER = 2, 3
 _BLOCKS = 64
 # Files that are removed when a box leaves its cluster.
 _TLS_FILES = ("tls.json", "tls-ca.key", "tls-ca.crt", "tls-node.key", "tls-node.crt")
-_OF_A_CLUSTER = ("settings.json", "token", "join-tokens.json", *_TLS_FILES)
+BOXES = "boxes.json"
+_OF_A_CLUSTER = ("settings.json", "token", "join-tokens.json", BOXES, *_TLS_FILES)
 # Ray accepts no other labels.
 _LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 RESERVED_LABELS = ("stoker-", "ray.io/")

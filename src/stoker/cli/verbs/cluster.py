@@ -17,6 +17,7 @@ from stoker.cli.join_lines import parse_expires, revoke, show_join_line, show_ne
 from stoker.cli.messages import note
 from stoker.cluster import ray_supervisor_control, ray_survey, settings
 from stoker.cluster.ray_folder import remove_ray_folder
+from stoker.cluster.ssh.box_records import forget_box
 from stoker.cluster.ssh.tunnel import close_tunnels
 from stoker.cluster.tls import load_certificates
 from stoker.errors import ConflictError, UsageError
@@ -353,6 +354,8 @@ def _change_node(args: Args) -> int:
             action=args.action, node=node, reason=" ".join(args.reason), force=args.force
         )
         jobs = sum(each.jobs for each in client.change_node(order) if each.name == node)
+    if args.action == "forget":
+        forget_box(find_home(), node)
     print(
         {
             "forget": f"{node} is forgotten; stoker cluster join, on it, brings it back",

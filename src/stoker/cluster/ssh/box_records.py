@@ -9,9 +9,9 @@ import os
 
 import msgspec
 
-from stoker.cluster.settings import folder_of, read_struct, write_file
-
-_FILE = "boxes.json"
+from stoker.cluster import ray_supervisor_control
+from stoker.cluster.settings import BOXES, folder_of, read_struct, write_file
+from stoker.cluster.ssh.tunnel import close_tunnel
 
 
 class Box(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,7 +25,7 @@ class Box(msgspec.Struct, frozen=True, kw_only=True):
 
 def load_boxes(home: str) -> dict[str, Box]:
     """Return all records by the names of the nodes."""
-    return read_struct(os.path.join(folder_of(home), _FILE), dict[str, Box]) or {}
+    return read_struct(os.path.join(folder_of(home), BOXES), dict[str, Box]) or {}
 
 
 def save_box(home: str, name: str, box: Box | None) -> None:
@@ -33,4 +33,15 @@ def save_box(home: str, name: str, box: Box | None) -> None:
     boxes = {other: kept for other, kept in load_boxes(home).items() if other != name}
     if box is not None:
         boxes[name] = box
-    write_file(home, _FILE, msgspec.json.encode(boxes))
+    write_file(home, BOXES, msgspec.json.encode(boxes))
+
+
+def forget_box(home: str, name: str) -> None:
+    """Remove the record of a node and close its tunnel, if it was added over ssh."""
+    with ray_supervisor_control.turn(home):
+        box = load_boxes(home).get(name)
+        if box is None:
+            return
+        if box.address is not None:
+            close_tunnel(home, box.address)
+        save_box(home, name, None)
