@@ -230,8 +230,9 @@ def test_a_copy_of_a_box_that_is_there_joins_as_another(cluster: Cluster) -> Non
     kept.write_bytes(copied.read_bytes())
     env = {"STOKER_CLUSTER_TOKEN": cluster.token}
     joined = cluster.hosts.stoker(STRANGER, "cluster", "join", cluster.address, env=env)
-    assert (joined.returncode, joined.stderr.count("\n")) == (0, 1)
+    assert (joined.returncode, joined.stderr.count("\n")) == (0, 2)
     assert f"h1, at {cluster.hosts.address(1)}, has the id of this box" in joined.stderr
+    assert "another box of the cluster has the name h1: this one is h1-2" in joined.stderr
     everybody = {"h0": "up", "h1": "up", "h2": "up", "h1-2": "up"}
     until(lambda: cluster.states() == everybody, "both are there", 60)
     cluster.hosts.ok(STRANGER, "cluster", "leave")
