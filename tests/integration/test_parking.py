@@ -11,7 +11,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from integration.test_suspend import make_queue
+from stoker.client.client import Client
+from stoker.errors import NotFoundError
 from stoker.testing.state import GIB
+from stoker.tuning.sweep_queue import SweepQueue
+from stoker.wire import NewJob, Submission, to_wire
 
 if TYPE_CHECKING:
     from conftest import FakeMachine
@@ -60,3 +64,22 @@ parameters: {{level: [0, 1]}}
     queue.until(lambda: queue.show(2)["state"] == "running", "the parked run goes on")
     queue.ok("kill", "2")
     assert queue("wait", "2").code == 1
+
+
+def test_a_run_that_an_error_kept_from_being_suspended_has_no_mark(
+    queue: Queue, tmp_path: Path
+) -> None:
+    cwd = str(queue.work)
+    order = Submission(
+        request_id="12345678",
+        jobs=[NewJob(command=to_wire(b"true"))],
+        cwd=to_wire(cwd.encode()),
+        sweep="p",
+    )
+    with Client(str(queue.home)) as client:
+        runs = SweepQueue(client, cwd, order)
+
+        with pytest.raises(NotFoundError, match="99"):
+            runs.park(99, str(tmp_path), "worse")
+
+    assert not (tmp_path / ".parked").exists()

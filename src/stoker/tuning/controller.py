@@ -234,15 +234,21 @@ class Controller:
             if is_final(run.state):
                 del self._followed[job]
                 self._end(run)
+            elif run.trial is not None and _is_parked(run):
+                self._let_go(run)  # an earlier controller was killed while it was being parked
 
     def _end(self, run: QueuedRun) -> None:
         self._watch.end(run.id)
         trial, run.trial = run.trial, None
-        if self._search is None or run.was_parked:
+        if self._search is None:
             return
-        if trial is not None:
+        if (
+            trial is not None
+        ):  # also of a run with the mark: its controller was killed before it was parked
             self._search.end(trial, run.state)
             reach("trial-told")
+            return
+        if run.was_parked:
             return
         self._search.extra -= 1
         if run.state is State.DONE:
@@ -261,15 +267,19 @@ class Controller:
         """Suspend a run, and follow it no more; False if it cannot be suspended."""
         refusal = self._queue.park(run.job, run.folder, reason)
         if refusal is None:
-            del self._followed[run.job]
-            self._watch.end(run.id)
-            trial, run.trial = run.trial, None
-            if self._search is not None and trial is not None:
-                self._search.end(trial, State.PRUNED)
+            self._let_go(run)
         elif not self._cannot_park:
             self._cannot_park = True
             self._notify(f"sweep {self._sweep.name}: a run is ended and not parked: {refusal}")
         return refusal is None
+
+    def _let_go(self, run: QueuedRun) -> None:
+        """Follow a run that is parked no more."""
+        del self._followed[run.job]
+        self._watch.end(run.id)
+        trial, run.trial = run.trial, None
+        if self._search is not None and trial is not None:
+            self._search.end(trial, State.PRUNED)
 
 
 def _is_parked(run: QueuedRun) -> bool:

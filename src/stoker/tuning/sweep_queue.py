@@ -9,6 +9,7 @@ import threading
 import msgspec
 
 from stoker.client.client import Client
+from stoker.client.transport import BrokenError
 from stoker.core.lifecycle import State, is_final, is_live
 from stoker.errors import NotFoundError, StokerError
 from stoker.sweeps.plan import Run
@@ -77,7 +78,13 @@ class SweepQueue:
             mark_parked(folder, reason)
         except OSError as error:
             return f"cannot write to {folder}: {error.strerror}"
-        changed = self._client.suspend(Suspend(ids=str(job), parked=True))
+        try:
+            changed = self._client.suspend(Suspend(ids=str(job), parked=True))
+        except BrokenError:
+            raise  # it may be suspended: the next controller finds out
+        except Exception:
+            unmark_parked(folder)
+            raise
         if job in changed.ids:
             return None
         unmark_parked(folder)

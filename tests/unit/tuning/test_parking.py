@@ -9,6 +9,7 @@ import pytest
 
 from stoker.core.lifecycle import State
 from stoker.errors import UsageError
+from stoker.tuning.watch import mark_parked
 from unit.tuning.made import FakeQueue, Steered, make_sweep, report
 
 RULE = {"type": "median", "min_runs": 1, "park": True}
@@ -118,6 +119,28 @@ def test_a_controller_that_was_killed_after_a_run_was_parked_prunes_its_trial(
     steered.restart(resumed=True)
 
     assert steered.states() == ["PRUNED", "RUNNING"]
+
+
+@pytest.mark.parametrize(
+    ("then", "outcome"),
+    [(State.DONE, "COMPLETE"), (State.FAILED, "FAIL"), (State.SUSPENDED, "PRUNED")],
+)
+def test_a_controller_that_was_killed_between_the_mark_and_the_suspension_ends_the_trial(
+    tmp_path: Path, then: State, outcome: str
+) -> None:
+    steered = Steered(make_sweep(tmp_path, early_terminate=RULE, samples=1))
+    steered.queue.run_all()
+    run = steered.queue.jobs[1]
+    report(run.folder, loss=2)
+    mark_parked(run.folder, "worse")
+
+    steered.restart(resumed=True)
+    assert steered.states() == ["RUNNING"]
+    run.state = then
+    steered.step()
+
+    assert steered.states() == [outcome]
+    assert steered.over()
 
 
 def test_park_is_true_or_false(tmp_path: Path) -> None:
