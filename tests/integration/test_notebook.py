@@ -7,6 +7,7 @@ import os
 import pty
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,8 @@ from jupyter_client.manager import KernelManager
 from nbclient import NotebookClient
 
 from patience import PATIENCE_S
+from stoker.client.client import Client
+from stoker.notebook.cell_job import CellJob
 
 if TYPE_CHECKING:
     from integration.daemon_fixture import Queue
@@ -143,6 +146,28 @@ def test_an_interrupted_cell_ends_its_job(queue: Queue, notebook: Notebook) -> N
     assert reply["content"]["status"] == "error"
     assert reply["content"]["evalue"] == "job 1 killed: the cell was interrupted"
     queue.until(lambda: queue.states() == {1: "killed"}, "the job has ended")
+
+
+def test_old_calls_are_removed_once_their_jobs_have_ended(queue: Queue) -> None:
+    week_ago = time.time() - 8 * 86_400
+    with Client(str(queue.home)) as client:
+
+        def submit(source: str) -> CellJob:
+            return CellJob(client, source, {}, [], {"gpus": 0})
+
+        queue.ok("pause", "--queue")
+        waiting, ended, gone = submit("1"), submit("2"), submit("3")
+        queue.ok("kill", str(ended.id), str(gone.id))
+        queue.ok("rm", str(gone.id))
+        for folder in (queue.home / "cells").iterdir():
+            os.utime(folder, (week_ago, week_ago))
+        newest = submit("4")
+
+        kept = {int((each / "job").read_text()) for each in (queue.home / "cells").iterdir()}
+        assert kept == {waiting.id, newest.id}
+        queue.ok("resume", "--queue")
+        found = waiting.follow(lambda _state: None)
+        assert waiting.result(found).value == 1
 
 
 def test_the_example_runs_and_shows_a_bar(queue: Queue) -> None:

@@ -17,7 +17,7 @@ from stoker.cli.safe_text import TextCleaner
 from stoker.client.client import Client
 from stoker.core.durations import format_duration
 from stoker.core.lifecycle import State, is_final, is_pending
-from stoker.errors import StokerError, UsageError
+from stoker.errors import NotFoundError, StokerError, UsageError
 from stoker.home import make_folder
 from stoker.notebook.cell import CellResult, run_cell
 from stoker.submit_context import build_submission, find_folder, to_wire
@@ -26,6 +26,7 @@ from stoker.task.job import Job
 from stoker.wire import JobDetail, Kill, Submission
 
 _CELLS = "cells"
+_JOB = "job"
 _POLL_S = 0.3
 _TITLE = 60
 _HASH_DIGITS = 8
@@ -52,11 +53,13 @@ class CellJob:
     ) -> None:
         self._client = client
         self._folder = _make_cell_folder(client.home)
+        _remove_old_folders(client)
         self._path = os.path.join(self._folder, "call")
         try:
             write_call(self._path, run_cell, (source, dict(variables), list(wanted)), is_loud=True)
             argv = call_argv(self._path, make_title(source))
             self.id = client.add(_make_submission(argv, options))[0].first
+            _note_job(self._folder, self.id)
         except TypeError as error:
             self.forget()
             raise UsageError(_explain_pickling(error, variables)) from None
@@ -139,14 +142,41 @@ def _make_submission(argv: list[str], options: Mapping[str, Any]) -> Submission:
 
 
 def _make_cell_folder(home: str) -> str:
-    """Make a folder for the files of a call; those that an ended kernel left are removed after a week."""
+    """Make a folder for the files of a call."""
     above = os.path.join(home, _CELLS)
     make_folder(above)
-    for old in _old_folders(above):
-        shutil.rmtree(old, ignore_errors=True)
     folder = os.path.join(above, os.urandom(8).hex())
     make_folder(folder)
     return folder
+
+
+def _note_job(folder: str, job: int) -> None:
+    """Record whose call the folder has: it stays as long as the job may need it."""
+    path = os.path.join(folder, _JOB)
+    with contextlib.suppress(OSError), open(path, "w", encoding="ascii") as file:
+        file.write(str(job))
+
+
+def _remove_old_folders(client: Client) -> None:
+    """Remove the folders that ended kernels left a week ago, unless their jobs still wait or run."""
+    for folder in _old_folders(os.path.join(client.home, _CELLS)):
+        if _has_ended(client, folder):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _has_ended(client: Client, folder: str) -> bool:
+    """Whether the job of a folder is final or gone; also if the folder names none."""
+    try:
+        with open(os.path.join(folder, _JOB), encoding="ascii") as file:
+            job = int(file.read())
+    except (OSError, ValueError):
+        return True
+    try:
+        return is_final(client.show(job).state)
+    except NotFoundError:
+        return True
+    except StokerError:
+        return False  # unknown: a later cell asks again
 
 
 def _old_folders(above: str) -> Iterator[str]:
