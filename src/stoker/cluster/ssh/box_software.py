@@ -13,7 +13,7 @@ from stoker.cluster.ssh.connection import SshConnection
 from stoker.cluster.ssh.remote_program import call
 from stoker.errors import StokerError
 
-_COPY_S = 900.0
+_COPY_S = 3600.0  # over a slow network
 _RUN_S = 360.0
 _MAX_LINE = 500
 MIB = 1 << 20

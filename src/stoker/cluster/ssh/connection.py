@@ -12,6 +12,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterable
 from types import TracebackType
 from typing import IO, NamedTuple
@@ -102,21 +103,36 @@ class SshConnection:
             except FileNotFoundError:
                 raise StokerError("there is no ssh here: apt-get install openssh-client") from None
             with process:
-                try:
-                    _feed(process, chunks)
-                    code = process.wait(timeout_s)
-                except subprocess.TimeoutExpired:
-                    process.kill()
-                    raise StokerError(
-                        f"{self.target} has not answered within {timeout_s:.0f}s"
-                    ) from None
-                except BaseException:
-                    process.kill()
-                    raise
+                code = self._talk(process, chunks, timeout_s)
             ended = Ended(code, _read(out), _read(err))
         if code == _FAILED:
             raise StokerError(explain(self.target, ended.err))
         return ended
+
+    def _talk(
+        self, process: subprocess.Popen[bytes], chunks: Iterable[bytes], timeout_s: float
+    ) -> int:
+        """Write the input, and wait for the end. Both together take at most `timeout_s`."""
+        is_late = threading.Event()
+
+        def end() -> None:
+            is_late.set()
+            process.kill()  # this ends a write, too
+
+        timer = threading.Timer(timeout_s, end)
+        timer.daemon = True
+        timer.start()
+        try:
+            _feed(process, chunks)
+            code = process.wait()
+        except BaseException:
+            process.kill()
+            raise
+        finally:
+            timer.cancel()
+        if is_late.is_set() and code < 0:
+            raise StokerError(f"{self.target} has not answered within {timeout_s:.0f}s")
+        return code
 
 
 def explain(target: str, said: str) -> str:
