@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import stat
 from collections.abc import Callable
 from pathlib import Path
 
@@ -67,3 +68,16 @@ def test_results_and_checkpoints_of_jobs_stay(make_home: Home) -> None:
 
     assert clear() == str(home)
     assert files(home) == set(own)
+
+
+def test_a_home_has_the_folder_of_one_connection_of_its_tunnel(make_home: Home) -> None:
+    make_home(*OF_ADD)
+    folders = []
+    for _ in range(2):
+        folders.append(Path(on_box.prepare_tunnel({"digest": "1f"}, io.BytesIO())["folder"]))
+        assert stat.S_IMODE(folders[-1].stat().st_mode) == 0o700
+        (folders[-1] / "7866").touch()
+
+    assert [folder.exists() for folder in folders] == [False, True]
+    clear()
+    assert not folders[1].exists()

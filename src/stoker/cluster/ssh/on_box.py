@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import glob
+import hashlib
 import json
 import os
 import platform
@@ -133,9 +134,16 @@ def run(request: dict[str, Any], _stream: IO[bytes]) -> dict[str, Any]:
 
 
 def prepare_tunnel(request: dict[str, Any], _stream: IO[bytes]) -> dict[str, Any]:
-    """Make a private folder for the sockets of a tunnel; their paths must be short."""
-    python = _python(os.path.join(find_home(), _SOFTWARE, request["digest"]))
-    return {"python": python, "folder": tempfile.mkdtemp(prefix="stoker-tunnel-", dir="/tmp")}
+    """Make a private folder for the sockets of a tunnel; their paths must be short.
+
+    A home has one tunnel. So the folders of its earlier connections are of no use any more.
+    """
+    home = find_home()
+    _remove_tunnel_folders(home)
+    return {
+        "python": _python(os.path.join(home, _SOFTWARE, request["digest"])),
+        "folder": tempfile.mkdtemp(prefix=_tunnel_prefix(home), dir="/tmp"),
+    }
 
 
 def clear(_request: dict[str, Any], _stream: IO[bytes]) -> dict[str, Any]:
@@ -145,6 +153,7 @@ def clear(_request: dict[str, Any], _stream: IO[bytes]) -> dict[str, Any]:
         raise StokerError(f"{home} belongs to a cluster: stoker cluster leave comes first")
     shutil.rmtree(os.path.join(home, _SOFTWARE), ignore_errors=True)
     _remove_traces(home)
+    _remove_tunnel_folders(home)
     _remove_empty(home)
     return {"kept": home if os.path.exists(home) else None}
 
@@ -334,6 +343,17 @@ def _remove_traces(home: str) -> None:
     for queue in glob.glob(os.path.join(glob.escape(cluster), "queues", "*")):
         if not any(_has_files(os.path.join(queue, name)) for name in _OF_JOBS):
             shutil.rmtree(queue, ignore_errors=True)
+
+
+def _tunnel_prefix(home: str) -> str:
+    return f"stoker-tunnel-{os.getuid()}-{hashlib.sha256(os.fsencode(home)).hexdigest()[:12]}-"
+
+
+def _remove_tunnel_folders(home: str) -> None:
+    for folder in glob.glob(f"/tmp/{_tunnel_prefix(home)}*"):  # noqa: S108 - the owner is checked
+        with contextlib.suppress(OSError):
+            if os.lstat(folder).st_uid == os.getuid():
+                shutil.rmtree(folder)
 
 
 def _has_files(folder: str) -> bool:
