@@ -256,6 +256,8 @@ OF_PROJECTS = {
     "idle.": ConfigEntry("never", "end its jobs as --idle does: 15m, never", _time_limit),
 }
 _SECRET = {"notify"}
+# Names of earlier versions, which may be on record.
+_RENAMED = {"on_finish": "on-finish", "on_fail": "on-fail", "on_mark": "on-mark"}
 
 
 class Config:
@@ -267,7 +269,11 @@ class Config:
 
     def load(self) -> None:
         """Read the recorded settings."""
-        self._values = read_settings(self._database)
+        recorded = read_settings(self._database)
+        self._values = {_RENAMED.get(name, name): text for name, text in recorded.items()}
+        lease = self._values.get("cluster.lease", "")
+        if lease.isdecimal():  # written in seconds before times had units
+            self._values["cluster.lease"] = f"{lease}s"
 
     def text(self, name: str) -> str:
         """A setting as it was written, or its default."""
@@ -403,6 +409,9 @@ class Config:
 
     def write(self, name: str, value: str | None) -> None:
         """Record a value inside a transaction; `load` puts it into effect."""
+        for old, new in _RENAMED.items():
+            if new == name:
+                forget_setting(self._database, old)
         if value is None or value == entry_of(name).default:
             forget_setting(self._database, name)
         else:

@@ -7,6 +7,7 @@ import pytest
 from stoker.engine.config import ENTRIES
 from stoker.errors import NotFoundError, UsageError
 from stoker.service.config import change_config, read_config
+from stoker.store.config_records import record_setting
 from stoker.wire import NewSetting, Setting
 from unit.engine.engine_harness import Harness, MakeHarness
 
@@ -138,3 +139,16 @@ def test_whoever_cuts_logs_hears_of_a_new_cap(harness: Harness) -> None:
     put(harness, "log.cap", "4K")
 
     assert harness.context.events.version != version
+
+
+def test_settings_of_earlier_versions_keep_their_effect(harness: Harness) -> None:
+    with harness.database.transaction():
+        record_setting(harness.database, "on_fail", "mail me")
+        record_setting(harness.database, "cluster.lease", "60")
+    harness.context.config.load()
+
+    assert harness.context.config.text("on-fail") == "mail me"
+    assert harness.context.config.lease_s == 60.0
+    assert "on-fail" in [setting.name for setting in read_config(harness.context)]
+    put(harness, "on-fail", None)
+    assert harness.context.config.text("on-fail") == "none"
