@@ -61,8 +61,8 @@ _EARLIER_SINCE = (
     "SELECT past.job, past.number, name, project, past.outcome, past.slots, past.started_at_us,"
     " past.ended_at_us"
     " FROM earlier_attempt AS past JOIN job ON job.id = past.job JOIN class ON class.id = job.class"
-    " WHERE past.job IN (SELECT value FROM json_each(?)) AND past.ended_at_us >= ? AND past.slots != ''"
-    " AND past.started_at_us IS NOT NULL"
+    " WHERE past.ended_at_us >= ? AND past.slots != '' AND past.started_at_us IS NOT NULL"
+    " ORDER BY past.ended_at_us DESC LIMIT ?"
 )
 
 
@@ -81,7 +81,8 @@ class PastAttempt(msgspec.Struct, frozen=True):
 
 def attempts_since(database: Database, since_us: int, limit: int) -> list[PastAttempt]:
     """Return the attempts on GPUs that ended after a time, those of the newest jobs first."""
-    found = list(starmap(PastAttempt, database.execute(_ENDED_SINCE, (since_us, limit))))
-    retried = [each.job for each in found if each.number > 1]
-    jobs = msgspec.json.encode(retried).decode()
-    return [*found, *starmap(PastAttempt, database.execute(_EARLIER_SINCE, (jobs, since_us)))]
+    return [
+        PastAttempt(*row)
+        for query in (_ENDED_SINCE, _EARLIER_SINCE)
+        for row in database.execute(query, (since_us, limit))
+    ]
