@@ -135,7 +135,8 @@ class ProtocolClient:
         self, key: str, signum: int, grace_s: float | None = None, *, main_only: bool = False
     ) -> None:
         """Signal a tree."""
-        self._send(messages.SignalAttempt(key, int(signum), grace_s, main_only))
+        kind = messages.SignalMain if main_only else messages.SignalAttempt
+        self._send(kind(key, int(signum), grace_s))
 
     def kill(self, key: str) -> None:
         """Kill a tree."""

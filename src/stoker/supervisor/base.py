@@ -87,6 +87,7 @@ class Supervisor(Reaper):
             messages.RevokeAttempt: lambda order: self.revoke(order.key),
             messages.MoveAttempt: self.on_move,
             messages.SignalAttempt: self.on_signal,
+            messages.SignalMain: self.on_signal,
             messages.KillAttempt: lambda order: self.kill(order.key),
             messages.Finish: self.on_finish,
         }

@@ -123,15 +123,19 @@ class LimitAttempt(NamedTuple):
 
 
 class SignalAttempt(NamedTuple):
-    """Signal an attempt's whole tree once. With a grace, kill what is left when the grace is over.
-
-    With `main_only`, only its main process gets the signal (`Snapshot.main_of`).
-    """
+    """Signal an attempt's whole tree once. With a grace, kill what is left when the grace is over."""
 
     key: str
     signum: int
     grace_s: float | None = None
-    main_only: bool = False
+
+
+class SignalMain(NamedTuple):
+    """As SignalAttempt, but only the attempt's main process gets the signal (`Snapshot.main_of`)."""
+
+    key: str
+    signum: int
+    grace_s: float | None = None
 
 
 class KillAttempt(NamedTuple):
@@ -194,6 +198,7 @@ Order = (
     | MoveAttempt
     | LimitAttempt
     | SignalAttempt
+    | SignalMain
     | KillAttempt
     | CutAttempt
     | Finish
@@ -217,6 +222,7 @@ ORDERS: Mapping[str, type[Order]] = {
     "move": MoveAttempt,
     "limit": LimitAttempt,
     "signal": SignalAttempt,
+    "signal_main": SignalMain,
     "kill": KillAttempt,
     "cut": CutAttempt,
     "finish": Finish,

@@ -20,7 +20,7 @@ from stoker.supervisor.leftovers import (
     Remainder,
     names_of,
 )
-from stoker.supervisor.messages import SignalAttempt
+from stoker.supervisor.messages import SignalAttempt, SignalMain
 from stoker.supervisor.slot_queues import Attempt
 
 _SWEEP_PERIOD_S = 0.5
@@ -67,8 +67,8 @@ class Reaper(abc.ABC):
     def record_exit(self, key: str, ending: Ending) -> None:
         """Record the end of an attempt's first process, while others of its processes run."""
 
-    def on_signal(self, order: SignalAttempt) -> None:
-        """Signal a job's tree once. With a grace, kill what is left when the grace is over."""
+    def on_signal(self, order: SignalAttempt | SignalMain) -> None:
+        """Signal a job's tree, or its main process, once; with a grace, kill what is left after it."""
         key = order.key
         if key in self.pids:
             failpoints.reach("supervisor-before-signal")
@@ -76,7 +76,8 @@ class Reaper(abc.ABC):
             if order.grace_s is not None:
                 self.name_leftovers(snapshot, key)
                 self.end_within(key, order.grace_s)
-            self.signal_tree(snapshot, key, order.signum, main_only=order.main_only)
+            main_only = isinstance(order, SignalMain)
+            self.signal_tree(snapshot, key, order.signum, main_only=main_only)
             failpoints.reach("supervisor-after-signal")
 
     def end_within(self, key: str, grace_s: float) -> None:

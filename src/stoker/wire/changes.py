@@ -65,7 +65,7 @@ class Resume(Selection, frozen=True, kw_only=True, forbid_unknown_fields=True):
     queue: bool = False
 
 
-class Suspend(Selection, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Suspend(Selection, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """Move the GPU memory of running jobs to host RAM: their GPUs are free until they are resumed.
 
     With `parked` nothing waits for them: a sweep goes on without them.
