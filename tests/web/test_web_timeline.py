@@ -26,7 +26,7 @@ def run_some(site: Site) -> tuple[int, int, int]:
 def test_past_present_and_plan_are_drawn_moved_and_opened(own_site: Site) -> None:
     site = own_site
     done, runs, waits = run_some(site)
-    page = site.tab("/timeline?span=600")
+    page = site.tab("/timeline?span=120")
     chart = page.get_by_role("img", name="Timeline of 2 GPUs")
     expect(chart).to_have_accessible_name(
         re.compile("1 attempts have ended, 1 run, 1 are expected")
@@ -41,7 +41,7 @@ def test_past_present_and_plan_are_drawn_moved_and_opened(own_site: Site) -> Non
     page.mouse.move(now - 1, box["y"] + 20)
     expect(page.locator(".chart-tip")).to_contain_text(f"job {runs} fit, running on GPU 0")
     page.mouse.wheel(0, -100)
-    page.wait_for_url("**span=480")
+    page.wait_for_url("**span=96")
     chart.press("ArrowLeft")
     page.wait_for_url("**from=**")
     page.reload()
