@@ -12,7 +12,7 @@ from stoker.cli.messages import note
 from stoker.client.client import Client
 from stoker.cluster import ray_survey, settings
 from stoker.cluster.ssh.bundle import collect
-from stoker.cluster.ssh.connection import SshConnection
+from stoker.cluster.ssh.connection import SshConnection, check_target
 from stoker.cluster.ssh.new_box import NewBox
 from stoker.cluster.ssh.python_search import find_python
 from stoker.errors import ConflictError, StokerError, UsageError
@@ -37,14 +37,14 @@ def add(home: str, args: Args) -> int:
     bundle = collect()
     with contextlib.ExitStack() as stack:
         # One after the other: each may ask for a password.
-        opened = [_open(stack, target, args.python) for target in targets]
+        opened = _open_all(stack, targets, args.python)
         boxes = [NewBox(home, box, python, bundle, _speaker(box)) for box, python in opened]
-        if len(boxes) == 1:
+        if len(targets) == 1:
             _add_box(home, head, boxes[0], options)
             return 0
         with ThreadPoolExecutor(_AT_ONCE) as threads:
-            done = threads.map(lambda box: _try_to_add(home, head, box, options), boxes)
-        return 0 if all(done) else 1
+            done = list(threads.map(lambda box: _try_to_add(home, head, box, options), boxes))
+        return 0 if done.count(True) == len(targets) else 1
 
 
 def require_head(home: str) -> settings.ClusterSettings:
@@ -63,6 +63,23 @@ def _check_name(home: str, name: str) -> None:
     with Client(home, start=True) as client:
         if any(node.name == name for node in client.nodes()):
             raise ConflictError(f"--name {name}: another box of the cluster has that name")
+
+
+def _open_all(
+    stack: contextlib.ExitStack, targets: Sequence[str], python: str | None
+) -> list[tuple[SshConnection, str]]:
+    """Connect to the machines; of several, say which cannot be reached, and leave them out."""
+    for target in targets:
+        check_target(target)
+    opened = []
+    for target in targets:
+        try:
+            opened.append(_open(stack, target, python))
+        except StokerError as error:
+            if len(targets) == 1:
+                raise
+            note(str(error))
+    return opened
 
 
 def _open(
@@ -85,6 +102,9 @@ def _try_to_add(
         _add_box(home, head, box, options)
     except StokerError as error:
         note(str(error))
+        return False
+    except OSError as error:
+        note(f"{box.target}: {error}")
         return False
     return True
 

@@ -44,7 +44,10 @@ class Bundle(NamedTuple):
         sink = _Sink()
         with tarfile.open(fileobj=sink, mode="w|", format=tarfile.PAX_FORMAT) as archive:  # type: ignore[call-overload]
             for name, path in self.files.items():
-                archive.add(path, name, recursive=False, filter=_anonymous)
+                try:
+                    archive.add(path, name, recursive=False, filter=_anonymous)
+                except OSError as error:
+                    raise StokerError(_unreadable(path, error)) from None
                 yield from sink.take()
         yield from sink.take()
         yield sink.end()
@@ -58,7 +61,10 @@ def collect() -> Bundle:
     summary = hashlib.sha256(f"{platform.machine()} {sys.implementation.cache_tag}".encode())
     size_bytes = 0
     for name in sorted(files):
-        status = os.stat(files[name])
+        try:
+            status = os.stat(files[name])
+        except OSError as error:
+            raise StokerError(_unreadable(files[name], error)) from None
         size_bytes += status.st_size
         summary.update(f"{name}\0{status.st_size}\0{int(status.st_mtime)}\0".encode())
     return Bundle(summary.hexdigest()[:_DIGEST_CHARS], files, size_bytes)
@@ -116,6 +122,13 @@ def _stoker_files(found: Distribution) -> dict[str, str]:
     about = (str(file) for file in found.files or () if file.parent.name.endswith(".dist-info"))
     files.update({name: str(found.locate_file(name)) for name in about if not _is_left_out(name)})
     return files
+
+
+def _unreadable(path: str, error: OSError) -> str:
+    return (
+        f"cannot read {path} ({error.strerror or error}): Stoker or Ray has changed here meanwhile; once its"
+        " installation has ended, try again"
+    )
 
 
 def _is_left_out(name: str) -> bool:

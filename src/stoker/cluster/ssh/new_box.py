@@ -47,7 +47,7 @@ class NewBox:
         self._home = home
         self._bundle = bundle
         self._say = say
-        self._target = connection.target
+        self.target = connection.target
         self._address: str | None = None  # in a cluster over ssh
         self._software = BoxSoftware(connection, python, bundle.digest, say)
 
@@ -101,13 +101,13 @@ class NewBox:
         )
         if kind != own:
             raise StokerError(
-                f"{self._target} has {' '.join(kind)} and this box {' '.join(own)}: the packages of this box"
+                f"{self.target} has {' '.join(kind)} and this box {' '.join(own)}: the packages of this box"
                 " do not run there"
             )
         needed = self._bundle.size_bytes + _SPARE_BYTES
         if found["free_bytes"] < needed:
             raise StokerError(
-                f"no space on {self._target}: {found['home']} has {found['free_bytes'] // MIB} MiB free, and"
+                f"no space on {self.target}: {found['home']} has {found['free_bytes'] // MIB} MiB free, and"
                 f" Stoker with Ray needs {needed // MIB} MiB"
             )
         self._say(
@@ -123,15 +123,15 @@ class NewBox:
         if member is not None:
             name = printable(str(member["name"]), 60)
             if (member["address"], member["port"]) == (head.address, head.port):
-                raise ConflictError(f"{self._target} is a node of this cluster already: {name}")
+                raise ConflictError(f"{self.target} is a node of this cluster already: {name}")
             where = printable(f"{member['address']}:{member['port']}", 60)
             raise ConflictError(
-                f"{self._target} belongs to the cluster at {where}, as {name}: stoker cluster leave, there,"
+                f"{self.target} belongs to the cluster at {where}, as {name}: stoker cluster leave, there,"
                 " comes first"
             )
         if found["daemon"] is not None:
             raise ConflictError(
-                f"another Stoker runs on {self._target} with a queue of its own (process {found['daemon']}):"
+                f"another Stoker runs on {self.target} with a queue of its own (process {found['daemon']}):"
                 " stoker daemon stop, there, comes first"
             )
 
