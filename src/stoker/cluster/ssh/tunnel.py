@@ -134,11 +134,17 @@ class _Keeper:
         os.write(self._wake_writer, b"x")
 
     def run(self) -> None:
-        """Connect again and again."""
+        """Connect again and again, until told to stop or until the tunnel is forgotten."""
         pause_s = _FIRST_PAUSE_S
         while True:
             began = time.monotonic()
             try:
+                known = read_struct(_path(self._home, self._tunnel.address, "json"), Tunnel)
+                if known is None:
+                    _log(f"the tunnel to {self._tunnel.target} is forgotten")
+                    self._tell("error: it was removed\n")
+                    return
+                self._tunnel = known
                 reason = self._connect()
             except StokerError as error:
                 reason = str(error)
@@ -152,9 +158,7 @@ class _Keeper:
 
     def _connect(self) -> str:
         """Open the tunnel, and wait for its end. Returns the reason."""
-        tunnel = read_struct(_path(self._home, self._tunnel.address, "json"), Tunnel)
-        if tunnel is None:
-            raise StokerError("it was removed")
+        tunnel = self._tunnel
         with SshConnection(tunnel.target) as connection:
             found = call(connection, tunnel.python, "prepare_tunnel", {"digest": tunnel.digest})
         pipe = subprocess.PIPE
@@ -267,8 +271,11 @@ def main() -> int:
     address = sys.argv[1]
     ready_fd = int(sys.argv[3]) if "--ready-fd" in sys.argv else None
     home = find_home()
-    tunnel = read_struct(_path(home, address, "json"), Tunnel)
-    if tunnel is None or pid_lock.take(_path(home, address, "lock")) is None:
+    path = _path(home, address, "json")
+    if not os.path.exists(path) or pid_lock.take(_path(home, address, "lock")) is None:
+        return 1
+    tunnel = read_struct(path, Tunnel)  # with the lock: it may have been forgotten meanwhile
+    if tunnel is None:
         return 1
     keeper = _Keeper(home, tunnel, ready_fd)
     for signum in (signal.SIGHUP, signal.SIGPIPE):
