@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import io
 import stat
+import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from stoker.cluster.ssh import on_box
+from stoker.errors import StokerError
 
 Home = Callable[..., Path]
 
@@ -81,3 +83,19 @@ def test_a_home_has_the_folder_of_one_connection_of_its_tunnel(make_home: Home) 
     assert [folder.exists() for folder in folders] == [False, True]
     clear()
     assert not folders[1].exists()
+
+
+def test_an_environment_that_cannot_be_completed_does_not_count_as_complete(
+    make_home: Home, tmp_path: Path
+) -> None:
+    home = make_home("notes.txt")
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w:gz") as archive:
+        # In the place of the program `stoker`.
+        archive.add(tmp_path, "../../../bin/stoker", recursive=False)
+    stream.seek(0)
+
+    with pytest.raises(StokerError, match="cannot unpack"):
+        on_box.unpack({"digest": "1f"}, stream)
+    assert files(home) == {"notes.txt"}
+    assert on_box.look({}, io.BytesIO())["environments"] == []

@@ -94,9 +94,9 @@ def unpack(request: dict[str, Any], stream: IO[bytes]) -> dict[str, Any]:
             archive.extractall(packages, **_trusting())  # noqa: S202 - the head's own files
         while stream.read(1 << 20):  # ssh says that it was cut if the rest stays unread
             pass
-        os.rename(fresh, target)
-        _write_launcher(target)
-        _check(target)
+        _write_launcher(fresh, target)
+        _check(fresh)
+        os.rename(fresh, target)  # from now on it counts as complete
         _point(target)
     except (OSError, EOFError, tarfile.TarError) as error:
         shutil.rmtree(fresh, ignore_errors=True)
@@ -104,7 +104,6 @@ def unpack(request: dict[str, Any], stream: IO[bytes]) -> dict[str, Any]:
         raise StokerError(f"cannot unpack to {target}: {error}") from None
     except BaseException:
         shutil.rmtree(fresh, ignore_errors=True)
-        shutil.rmtree(target, ignore_errors=True)
         _remove_empty(home)
         raise
     return {}
@@ -203,10 +202,11 @@ def _trusting() -> dict[str, Any]:
     return {"filter": "fully_trusted"} if hasattr(tarfile, "fully_trusted_filter") else {}
 
 
-def _write_launcher(environment: str) -> None:
+def _write_launcher(environment: str, target: str) -> None:
+    """Write the program `stoker` of an environment that will be at `target`."""
     path = os.path.join(environment, "bin", "stoker")
     with open(path, "w", encoding="utf-8") as file:
-        file.write(_LAUNCHER.format(python=_python(environment)))
+        file.write(_LAUNCHER.format(python=_python(target)))
     os.chmod(path, 0o755)  # noqa: S103 - a program
 
 
