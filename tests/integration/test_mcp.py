@@ -178,6 +178,8 @@ def test_a_reading_session_has_no_tools_that_change_the_queue(queue: Queue) -> N
         assert "Unknown tool" in await agent.refusal("submit", plan="x")
         assert "no project" not in str(await agent("list_jobs"))
         assert "there is no job 99" in await agent.refusal("why", job="99")
+        assert "there is no job 99" in await agent.refusal("show", job=99)  # as list_jobs writes it
+        assert "there is no job 99" in await agent.refusal("wait", jobs=[99, 98], seconds=1)
         assert "states:" in await agent.refusal("list_jobs", state="sleepy")
         assert "call wait again" in await agent.refusal("wait", jobs="1", seconds=1e6)
 

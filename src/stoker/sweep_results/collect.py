@@ -56,7 +56,8 @@ class SweepManifest(msgspec.Struct, frozen=True, kw_only=True):
 def find_root(name: str, base: str | None = None) -> str:
     """Return the folder of a sweep's runs: `results/NAME`, else the folder NAME."""
     base = os.getcwd() if base is None else base
-    tried = [os.path.join(base, "results", name), os.path.join(base, name)]
+    # Without . and .., as the queue knows the folders of its runs.
+    tried = [os.path.normpath(os.path.join(base, *parts)) for parts in (("results", name), (name,))]
     for folder in tried:
         if os.path.isdir(folder):
             return folder

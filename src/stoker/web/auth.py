@@ -134,9 +134,14 @@ class TokenAuth:
         given = header(scope, b"authorization") or ""
         authorization = self._sessions.find_request(scope["method"], target, given)
         if authorization is None:
+            remedy = (
+                "this needs the token in the file metrics-token of the home of Stoker, as a bearer token"
+                if scope["path"] == METRICS_PATH
+                else "this needs an authenticated page: open the link that stoker web prints"
+            )
             raise RefusedError(
                 401,
-                "this needs an authenticated page: open the link that stoker web prints",
+                remedy,
                 hang_up=True,
                 headers={"www-authenticate": "Stoker"},
             )
