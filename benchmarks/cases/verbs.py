@@ -6,7 +6,8 @@ import dataclasses
 import os
 from typing import TYPE_CHECKING
 
-from benchmarks.measure import Contestant, interleave, ratios, spread
+from benchmarks.cases.startup import start_of, time_starts
+from benchmarks.measure import ratios
 from benchmarks.queues.stoker import open_queue
 from benchmarks.report import Bound, Figure, Result, Table, Target
 
@@ -30,21 +31,10 @@ def run(arena: Arena) -> Result:
     with open_queue(arena) as queue:
         queue.add(path)
         queue.settle()
-        contestants = [
-            Contestant(name=name, argv=argv, stdin=os.devnull, jobs=1, env=queue.env)
-            for name, argv in (
-                (_PYTHON, [arena.peers.python.path, "-c", "pass"]),
-                *((f"stoker {' '.join(words)}", [queue.program, *words]) for words in _VERBS),
-            )
-        ]
-        for contestant in contestants:
-            arena.run(contestant)
-        samples = interleave(contestants, arena.rounds, arena.run, arena.progress)
-    walls = {name: [run.wall_s for run in runs] for name, runs in samples.items()}
-    rows = []
-    for name, values in walls.items():
-        wall_ms = spread(values).scaled(1e3)
-        rows.append([name, f"{wall_ms.median:.1f} ({wall_ms.q1:.1f} – {wall_ms.q3:.1f})"])
+        programs = {_PYTHON: [arena.peers.python.path, "-c", "pass"]}
+        programs |= {f"stoker {' '.join(words)}": [queue.program, *words] for words in _VERBS}
+        contestants = [start_of(name, argv, queue.env) for name, argv in programs.items()]
+        walls, rows = time_starts(arena, contestants)
     return Result(
         name="verbs",
         what=f"Start to exit, with a daemon that has {JOBS} jobs, {arena.rounds} interleaved rounds.",

@@ -105,7 +105,10 @@ def test_wait_reports_that_nothing_will_start_by_itself(queue: Queue) -> None:
     lines = [waiting.stderr.readline().decode() for _ in range(2)]
     assert lines == [
         "stoker: not waiting for held job 2 (stoker release 2)\n",
-        "stoker: nothing runs; the queue is paused (paused by hand): stoker resume --queue\n",
+        (
+            "stoker: still waiting, but nothing runs; the queue is paused"
+            " (paused by hand): stoker resume --queue\n"
+        ),
     ]
     queue.ok("resume", "--queue")
 

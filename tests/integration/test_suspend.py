@@ -351,7 +351,7 @@ def test_wait_goes_on_while_a_job_is_suspended(queue: Queue, box: FakeGpus) -> N
     waiting = queue.stoker.start("wait")
     assert waiting.stderr is not None
     assert waiting.stderr.readline().decode() == (
-        "stoker: nothing runs; 1 suspended: stoker resume --all\n"
+        "stoker: still waiting, but nothing runs; 1 suspended: stoker resume --all\n"
     )
 
     queue.ok("resume", str(job))

@@ -141,7 +141,7 @@ def _report_standstill(
                 if (count := step.counts.get(state, 0))
             ]
             if reasons:
-                note(f"nothing runs; {'; '.join(reasons)}")
+                note(f"still waiting, but nothing runs; {'; '.join(reasons)}")
                 reported = True
         yield step
 
