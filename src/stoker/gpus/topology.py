@@ -64,6 +64,7 @@ def _read_cache(path: str) -> _Record | None:
 def _write_cache(path: str, record: _Record) -> None:
     new = f"{path}.{os.getpid()}"
     with contextlib.suppress(OSError):  # it is read from the driver again next time
-        with open(new, "wb") as file:
+        fd = os.open(new, os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        with open(fd, "wb") as file:
             file.write(msgspec.json.encode(record))
         os.replace(new, path)
