@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import math
-import sqlite3
 import time
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote
+
+if TYPE_CHECKING:
+    import sqlite3
 
 _BUSY_S = 0.5
 _MOST_S = 5.0
@@ -46,6 +48,8 @@ def read_newest_run(path: str, known: str | None = None, after: int = 0) -> Newe
 
     None if there is none, or if the file cannot be read.
     """
+    import sqlite3
+
     try:
         with contextlib.closing(_connect(path)) as database:
             newest = database.execute(_NEWEST).fetchone()
@@ -59,6 +63,8 @@ def read_newest_run(path: str, known: str | None = None, after: int = 0) -> Newe
 
 
 def _connect(path: str) -> sqlite3.Connection:
+    import sqlite3
+
     database = sqlite3.connect(f"file:{quote(path)}?mode=ro", uri=True, timeout=_BUSY_S)
     database.text_factory = lambda data: data.decode("utf-8", "replace")
     deadline = time.monotonic() + _MOST_S
