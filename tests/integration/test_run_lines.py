@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -78,8 +79,11 @@ def test_a_growing_file_is_a_queue(stoker: Stoker) -> None:
 
 
 def _descriptors(pid: int) -> str:
-    folder = f"/proc/{pid}/fd"
-    return " ".join(os.readlink(f"{folder}/{name}") for name in os.listdir(folder))
+    folder, found = f"/proc/{pid}/fd", []
+    for name in os.listdir(folder):
+        with contextlib.suppress(FileNotFoundError):  # it was closed meanwhile
+            found.append(os.readlink(f"{folder}/{name}"))
+    return " ".join(found)
 
 
 def test_a_fifo_outlives_its_writers_and_ends_on_a_signal(stoker: Stoker) -> None:

@@ -11,7 +11,7 @@ import pytest
 from cluster.conftest import require_hosts, require_ray
 from cluster.grpc_call import START_SYNC
 from cluster.netns_hosts import Hosts
-from patience import PATIENCE_S
+from patience import PATIENCE_S, until
 from security.second_user import SecondUser
 
 # Finds the folder as any user can, tries to change it, and prints what was possible.
@@ -167,9 +167,8 @@ def test_modules_of_a_project_do_not_get_into_ray(head: RayHead) -> None:
 def test_a_second_user_cannot_end_ray_by_a_call_without_a_token(
     head: RayHead, neighbour: SecondUser
 ) -> None:
-    before = head.parts()
-    ports = head.ports()
-    assert len(before) == len(ports) == 3
+    until(lambda: len(head.parts()) == len(head.ports()) == 3, "all of Ray runs")
+    before, ports = head.parts(), head.ports()
     neighbour.run(_CALL, START_SYNC, head.hosts.address(0), *ports)
     assert head.parts() == before
 

@@ -157,7 +157,7 @@ def _kill(pids: Iterable[int]) -> None:
 
 
 def _kill_all(uid: int) -> dict[int, str]:
-    """Kill all processes of a user; returns those that there were."""
+    """Kill all processes of a user; returns those that had not ended yet."""
     found = _processes(uid)
     _kill(found)
     return found
@@ -171,6 +171,12 @@ def _processes(uid: int) -> dict[int, str]:
             try:
                 if entry.stat().st_uid == uid:
                     command = Path(entry.path, "cmdline").read_bytes()
+                    if (
+                        not command
+                    ):  # it has ended; a test before may have made this process its parent
+                        with contextlib.suppress(ChildProcessError):
+                            os.waitpid(int(entry.name), os.WNOHANG)
+                        continue
                     found[int(entry.name)] = command.replace(b"\0", b" ").decode()
             except (FileNotFoundError, ProcessLookupError):
                 continue

@@ -36,6 +36,7 @@ SUPERVISOR = "from stoker.supervisor.daemon_mode import _import_the_rest; _impor
 # A daemon opens NVML once, when it starts; Python's own modules stay installed.
 KNOWN = {
     "stoker.__getattr__: importlib",
+    "stoker.load_ipython_extension: stoker.notebook.extension",  # Jupyter calls it
     "stoker.gpus.nvml._load_pynvml: pynvml",
     "stoker.gpus.box_file._read_zone: zoneinfo",
 }
