@@ -116,6 +116,11 @@ class Lease:
                 os.utime(lock.fd)
             os.close(lock.fd)
 
+    def leave_to_jobs(self) -> None:
+        """Close our descriptors alone: the GPU is free when the jobs that inherited them have ended."""
+        for lock in self._locks:
+            os.close(lock.fd)
+
 
 def lease_folders() -> list[str]:
     """Return the folders with the lease files of this host, in locking order.

@@ -169,8 +169,10 @@ class Supervisor(Reaper):
             )
 
     def on_release(self, order: messages.ReleaseSlot) -> None:
-        """Release the named leases of a slot."""
-        self.leases.withdraw(order.number, order.keys)
+        """Release the named leases of a slot. It takes no more attempts from `ahead`."""
+        self.offered.discard(slot := self.slots[order.number])
+        in_use = not self.occupied.isdisjoint(slot.parts)
+        self.leases.withdraw(order.number, order.keys, in_use=in_use)
         failpoints.reach("supervisor-released")
         self.report(reports.released(order.number))
 

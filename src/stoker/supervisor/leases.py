@@ -63,11 +63,22 @@ class Leases:
             self.release(key for key in before if key not in needed)
         return missing
 
-    def withdraw(self, number: int, keys: Iterable[str]) -> None:
-        """Release the named leases of a slot that the client gives back."""
+    def withdraw(self, number: int, keys: Iterable[str], *, in_use: bool) -> None:
+        """Release the named leases of a slot that the client gives back.
+
+        If the slot is `in_use`, its attempt keeps the GPUs to its end: it took the slot from `ahead` before
+        the order came.
+        """
         self._granted.discard(number)
         self.gathered.pop(number, None)
-        self.release(keys)
+        if in_use:
+            for key in keys:
+                found = self.held.pop(key, None)
+                if found is not None:
+                    self.lost.pop(key, None)
+                    found.leave_to_jobs()
+        else:
+            self.release(keys)
         self.fit(self._slots.values())
 
     def forget_client(self) -> None:

@@ -88,6 +88,18 @@ def test_a_lease_is_available_again_after_its_release() -> None:
         assert said == "held"
 
 
+def test_a_job_keeps_the_lease_that_its_scheduler_leaves_to_it() -> None:
+    held = lease.take(KEY, "run 1")
+    assert held is not None
+    with subprocess.Popen(["sleep", "600"], pass_fds=held.fds) as job:
+        held.leave_to_jobs()
+        assert lease.take(KEY, "run 2") is None
+        job.kill()
+    again = lease.take(KEY, "run 2")
+    assert again is not None
+    again.release()
+
+
 def test_even_one_process_holds_a_gpu_only_once() -> None:
     held = taken()
     assert lease.take(KEY, "again") is None
