@@ -11,6 +11,7 @@ from pathlib import Path
 from contract.executor_harness import WITH_HELPER, Harness, alive, put_away
 from stoker.executors.contract import Ended, Finished, Launch
 from stoker.executors.foreground_executor import ForegroundExecutor
+from stoker.supervisor import process_tree
 from stoker.supervisor.journal import Ending, read_journal
 
 LOSE_THE_SUPERVISOR = """
@@ -136,6 +137,60 @@ def test_a_helper_that_hides_its_cookie_lives_as_long_as_its_job(real: Harness) 
     real.until(lambda: not alive([leftover]))
     real.reach()
     assert alive([helper])
+
+
+# As podman starts the monitor of a container: twice forked, in a session of its own, without the environment.
+MONITOR = "(setsid env -i /bin/sh -c 'echo $$ > monitor; %s' &)"
+
+
+def test_the_monitor_of_a_container_outlives_the_end_of_another_job(real: Harness) -> None:
+    inside = 'env "STOKER_COOKIE=\'"$STOKER_COOKIE"\'" sleep 600 & wait'
+    real.sh("1.1", MONITOR % inside + "; sleep 600", 0)
+    monitor = int(real.read("monitor"))
+    real.until(lambda: any(process_tree.descendants(monitor)))
+    real.sh("2.1", "true", 1)
+
+    assert real.ended("2.1").leftovers == ()
+    # A leftover of a third job is killed after the same time as a stray.
+    real.sh("3.1", "setsid sh -c 'trap \"\" TERM; echo $$ > left; sleep 600; :' & exit 0", 1)
+    assert not alive([int(real.read("left"))]) or real.ended("3.1").leftovers
+    assert alive([monitor])
+    real.executor.kill("1.1")
+    real.ended("1.1")
+    real.until(lambda: not alive([monitor]))
+
+
+def test_a_process_without_any_sign_is_left_to_the_jobs_that_may_have_started_it(
+    real: Harness,
+) -> None:
+    real.executor.launch([Launch("1.1", (), ["/bin/sh", "-c", "sleep 600"])])
+    real.started("1.1")
+    real.executor.launch(
+        [Launch("2.1", (), ["/bin/sh", "-c", MONITOR % "sleep 600; :" + "; sleep 600"])]
+    )
+    monitor = int(real.read("monitor"))
+    real.executor.launch([Launch("3.1", (), ["true"])])
+
+    assert real.ended("3.1").leftovers == ()
+    real.executor.kill("2.1")
+    real.ended("2.1")
+    assert alive([monitor])
+    real.executor.kill("1.1")
+    real.until(lambda: not alive([monitor]))
+
+
+def test_a_process_with_the_lease_of_a_job_ends_with_that_job(real: Harness) -> None:
+    """The monitor inherits descriptors. A job on another GPU runs longer and is not its owner."""
+    real.sh("2.1", "sleep 600", 1)
+    real.started("2.1")
+    real.sh("1.1", MONITOR % "sleep 600; :" + "; sleep 600", 0)
+    monitor = int(real.read("monitor"))
+    real.executor.kill("1.1")
+    real.ended("1.1")
+
+    assert not alive([monitor])
+    real.reach()
+    assert alive([real.started("2.1").pid])
 
 
 class TestKillMode:

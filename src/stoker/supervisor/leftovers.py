@@ -4,6 +4,9 @@ An attempt ends, and frees its slot, when its last process has ended. If it ends
 that it leaves get TERM after `MOMENT_S` and KILL after `LEFTOVER_GRACE_S`. Processes that may linger are left
 alone and are not waited for. If the client ends the attempt, they have the rest of the client's grace and may
 not linger.
+
+A process without any sign of its attempt, such as the monitor of a container (`conmon`), counts as left by an
+ended attempt only if no running attempt can have started it.
 """
 
 from __future__ import annotations
@@ -65,7 +68,8 @@ class Leftovers:
         self._is_foreign = is_foreign
         self._lets_linger = lets_linger
         self._owners: dict[int, str | None] = {}  # of each child that is not a first process
-        self._guessed: set[int] = set()  # children without any sign of their attempt
+        self._guessed: set[int] = set()  # children without cookie and session of their attempt
+        self._unsure: set[int] = set()  # children that one of several attempts may have started
         self._lingering: set[int] = set()
         self._last_ended: str | None = None
         me = os.getpid()
@@ -76,21 +80,23 @@ class Leftovers:
 
     def are_possible(self, key: str) -> bool:
         """Whether an attempt that has just ended may have left processes. Costs one system call."""
-        known = len(self._running) + len(self._owners)
+        known = len(self._running) + len(self._owners) - len(self._unsure)
         return self._list().count(b" ") != known or key in self._owners.values()
 
     def keep(self, remainder: Remainder) -> bool:
         """Wait for the processes that an attempt has left; False if there are none."""
         key = self._last_ended = remainder.attempt.key
-        if not self._awaited(remainder, self._by_attempt(key)):
-            return False
         self.waiting[key] = remainder
+        if not self._awaited(remainder, self._by_attempt(key)):
+            del self.waiting[key]
+            return False
         return True
 
     def forget(self, pid: int) -> None:
         """Forget a child that has ended; its own children belong to the same attempt."""
         owner = self._owners.pop(pid, None)
         self._guessed.discard(pid)
+        self._unsure.discard(pid)
         self._lingering.discard(pid)
         if owner is not None:
             self._last_ended = owner
@@ -120,8 +126,14 @@ class Leftovers:
         """Return the attempt of a child; None if it is unknown."""
         return self._owners.get(pid)
 
+    def may_be_of_running(self, pid: int) -> bool:
+        """Whether a child without any sign of its attempt may belong to one that runs."""
+        return pid in self._unsure and self._is_unsure(pid)
+
     def guessed(self, key: str) -> set[int]:
-        """Return the children that were assigned to an attempt without any sign of it."""
+        """Return the children of an attempt that have neither its cookie nor its session."""
+        for pid in [pid for pid in self._guessed if self._owners[pid] == key]:
+            self._classify(pid, self._roots(), key)  # its own children may show by now whose it is
         return {pid for pid in self._guessed if self._owners[pid] == key}
 
     def _awaited(self, remainder: Remainder, held: dict[str | None, list[int]]) -> list[int]:
@@ -134,11 +146,11 @@ class Leftovers:
     def _by_attempt(self, fallback: str) -> dict[str | None, list[int]]:
         """Return the children that are no first processes, by attempt. Unmarked new ones go to `fallback`."""
         held: dict[str | None, list[int]] = {}
-        roots = {each.root: key for key, each in self.waiting.items() if each.root}
+        roots = self._roots()
         for pid in map(int, self._list().split()):
             if pid in self._running:
                 continue
-            if pid not in self._owners or pid in self._guessed:
+            if pid not in self._owners or pid in self._guessed or pid in self._unsure:
                 self._classify(pid, roots, self._owners.get(pid) or fallback)
             held.setdefault(self._owners[pid], []).append(pid)
         return held
@@ -146,6 +158,7 @@ class Leftovers:
     def _classify(self, pid: int, roots: dict[int, str], fallback: str) -> None:
         marks, process = process_tree.read_marks(pid), process_tree.find_process(pid)
         self._guessed.discard(pid)
+        self._unsure.discard(pid)
         if self._is_foreign(marks):
             self._owners[pid] = None
             return
@@ -162,8 +175,38 @@ class Leftovers:
             if owner is not None:
                 self._owners[pid] = owner
                 return
-        self._guessed.add(pid)
-        self._owners[pid] = fallback
+        owner = self._find_by_children(pid) or self._find_by_lease(pid)
+        if owner is None and self._is_unsure(pid):
+            self._unsure.add(pid)
+            self._owners[pid] = None
+        else:
+            self._guessed.add(pid)
+            self._owners[pid] = owner or fallback
+
+    def _roots(self) -> dict[int, str]:
+        return {each.root: key for key, each in self.waiting.items() if each.root}
+
+    def _find_by_children(self, pid: int) -> str | None:
+        """Return the attempt whose cookie a descendant has, as the processes of a container may."""
+        for below in process_tree.descendants(pid):
+            for cookie in process_tree.read_marks(below).cookies:
+                key = cookie.removeprefix(self.prefix)
+                if key != cookie and key in self._pids:
+                    return key
+        return None
+
+    def _find_by_lease(self, pid: int) -> str | None:
+        """Return the attempt whose GPU lease a process has inherited, if that is one alone."""
+        ended = [each.attempt for each in self.waiting.values()]
+        attempts = [*self._running.values(), *ended]
+        found = {each.key for each in attempts if _has_lease(pid, each)}
+        return found.pop() if len(found) == 1 else None
+
+    def _is_unsure(self, pid: int) -> bool:
+        """Whether an attempt runs that was started before this process."""
+        process = process_tree.find_process(pid)
+        firsts = filter(None, map(process_tree.find_process, self._running))
+        return process is not None and any(first.ticks <= process.ticks for first in firsts)
 
     def _list(self) -> bytes:
         """Return the pids of all children, each followed by a blank."""
@@ -176,6 +219,17 @@ class Leftovers:
             while more := os.pread(self._fd, 1 << 16, len(data)):
                 data += more
         return data
+
+
+def _has_lease(pid: int, attempt: Attempt) -> bool:
+    """Whether a process has a descriptor of the leases with which an attempt was started."""
+    for _action, fd, number in attempt.slot.lease_actions:
+        try:
+            if os.path.samestat(os.stat(f"/proc/{pid}/fd/{number}"), os.fstat(fd)):
+                return True
+        except OSError:
+            continue
+    return False
 
 
 def _has_member(root: int, pids: list[int]) -> bool:

@@ -7,7 +7,7 @@ import ctypes
 import os
 import signal
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 COOKIE = "STOKER_COOKIE"
@@ -74,6 +74,18 @@ def living_children() -> set[int]:
     except FileNotFoundError:  # a kernel without CONFIG_PROC_CHILDREN
         return {p.pid for p in processes().values() if p.parent == me}
     return {pid for pid in pids if find_process(pid) is not None}
+
+
+def descendants(pid: int) -> Iterator[int]:
+    """Yield the processes below one, parents first; none on a kernel without CONFIG_PROC_CHILDREN."""
+    children: list[int] = []
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{thread}/children", encoding="ascii") as file:
+                children += map(int, file.read().split())
+    for child in children:
+        yield child
+        yield from descendants(child)
 
 
 def processes() -> dict[int, Process]:

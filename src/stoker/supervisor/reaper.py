@@ -272,7 +272,7 @@ class Reaper(abc.ABC):
 
     def belongs_to_running(self, snapshot: process_tree.Snapshot, pid: int) -> bool:
         """Whether a daemonised process belongs to a job that still runs."""
-        if self.leftovers.owner(pid) in self.pids:
+        if self.leftovers.owner(pid) in self.pids or self.leftovers.may_be_of_running(pid):
             return True
         process = snapshot.table[pid]
         if {process.group, process.session} & self.running.keys():
