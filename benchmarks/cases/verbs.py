@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 MIN_ROUNDS = 30
 JOBS = 50
 _PYTHON = "python -c pass"
-_VERBS = (("ls",), ("log", "7"), ("why", "7"))
+_VERBS = (("ls",), ("log", "7"), ("why", "7"), ("show", "7"), ("status",), ("wait", "--all"))
 _MOST = 1.6
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from stoker.cli.state_colours import ORDER
-from stoker.client.listing import Selection
+from stoker.client.light_client import Selection
 from stoker.core.lifecycle import State, is_final, is_live, is_pending
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from stoker.client.client import Client
-    from stoker.client.listing import Listing
+    from stoker.client.light_client import LightClient
     from stoker.wire import Job
 
 LINES = 40
@@ -29,7 +29,7 @@ class JobOverview:
 
 
 def fetch_overview(
-    client: Client | Listing, selection: Selection, lines: int = LINES
+    client: Client | LightClient, selection: Selection, lines: int = LINES
 ) -> JobOverview:
     """Fetch all running jobs, and others for the lines that are left."""
     asked = selection.states or list(State)
@@ -48,13 +48,13 @@ def fetch_overview(
 
 
 def _first(
-    client: Client | Listing, states: list[State], project: str | None, limit: int
+    client: Client | LightClient, states: list[State], project: str | None, limit: int
 ) -> list[Job]:
     return client.ls(Selection(states=states, project=project), limit=limit).jobs if states else []
 
 
 def _left_out(
-    client: Client | Listing, asked: Sequence[State], project: str | None, jobs: list[Job]
+    client: Client | LightClient, asked: Sequence[State], project: str | None, jobs: list[Job]
 ) -> list[str]:
     if project is not None:  # the daemon counts only the whole queue
         return ["more of this project"]

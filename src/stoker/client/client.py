@@ -10,6 +10,7 @@ from typing import TypeVar
 import msgspec
 
 from stoker import wire
+from stoker.client.progress import follow_progress
 from stoker.client.session import Session, Value, make_target
 from stoker.client.submit import begin, split_submission
 from stoker.client.transport import BrokenError
@@ -293,20 +294,13 @@ class Client:
         With `unfinished` instead of a selection: of the jobs that wait or run now, without held ones.
         Quick changes are combined to one. It goes on through restarts of the daemon.
         """
-        target = make_target("wait", selection, unfinished=unfinished or None)
-        while True:
-            try:
-                for line in self._session.lines(target):
-                    progress = _decode(line, type=wire.Progress)
-                    yield progress
-                    if not progress.left:
-                        return
-                    if unfinished:
-                        target = make_target(
-                            "wait", unfinished=True, since=progress.since, last=progress.last
-                        )
-            except BrokenError:
-                self._session.wait_for_daemon(self._on_notice)
+        return follow_progress(
+            self._session,
+            selection,
+            lambda line: _decode(line, type=wire.Progress),
+            self._on_notice,
+            unfinished=unfinished,
+        )
 
     def status(self) -> wire.Status:
         """Return the state of the daemon: its slots, counts of jobs, and notices."""

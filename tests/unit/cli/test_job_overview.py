@@ -8,7 +8,7 @@ import pytest
 
 from stoker.cli.job_overview import fetch_overview
 from stoker.cli.job_table import gpus_of, row_of, took, when
-from stoker.client.listing import read_job
+from stoker.client.light_client import read_job
 from stoker.core.lifecycle import State
 from stoker.wire import Job, Page, Selection, Status
 

@@ -12,7 +12,7 @@ from stoker.cli.job_table import COLUMNS, rows_of
 from stoker.cli.pauses import describe_pauses, paused_projects
 from stoker.cli.selection import read_selection, selection_arguments
 from stoker.cli.tables import print_line, print_table
-from stoker.client.listing import Listing, Selection
+from stoker.client.light_client import LightClient, Selection
 from stoker.client.node_role import head_of
 from stoker.client.transport import NoDaemonError
 from stoker.core.durations import format_left
@@ -70,7 +70,7 @@ def _list(home: str, args: Args, selection: Selection) -> None:
     if args.json:
         _print_json(home, selection)
         return
-    with Listing(home) as listing:
+    with LightClient(home) as listing:
         if args.all or selection.ids:
             found = JobOverview(list(listing.jobs(selection)), [])
         else:

@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-import os
-import shlex
-import signal
 import time
-from collections.abc import Sequence
-
-import msgspec
 
 from stoker.cli.arguments import JSON, Args, arg
 from stoker.cli.job_table import full_name, took
 from stoker.cli.messages import print_json
-from stoker.cli.safe_text import clean
 from stoker.cli.selection import IDS_HELP
 from stoker.cli.state_colours import MARKED, STYLES
 from stoker.cli.tables import Cell, Column, format_size, print_facts, print_line, print_table
 from stoker.cli.times import format_moment
-from stoker.client.client import Client
+from stoker.client.light_client import LightClient
 from stoker.core.durations import format_ago, format_duration
-from stoker.core.failure import MEANING, FailureClass
-from stoker.core.host_room import describe_cpus
-from stoker.core.placement import make_where
-from stoker.core.size import format_memory
-from stoker.wire import AttemptInfo, Bytes, JobDetail, from_wire
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from stoker.wire import AttemptInfo, Bytes, JobDetail
 
 SUMMARY = "Show everything about one job: what it runs, where, since when, how each attempt ended."
 EXAMPLES = """\
@@ -47,6 +41,8 @@ _ATTEMPTS = (
 )
 _GPU_USE = (Column("PEAK GPU", right=True), Column("SM", right=True))
 _REASON = Column("REASON", spare=True, gives=True)
+# What a shell reads as it is; other words need quotes.
+_PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789@%+=:,./-_")
 
 ARGUMENTS = (
     arg("id", metavar="ID", help=IDS_HELP),
@@ -57,14 +53,11 @@ ARGUMENTS = (
 
 def run(args: Args) -> int:
     """Print the job."""
-    with Client() as client:
-        job = client.show(args.id)
     if args.json:
-        shown = msgspec.to_builtins(job)
-        if not args.env:
-            del shown["env"]
-        print_json(shown, ensure_ascii=False)
+        _print_json(args)
         return 0
+    with LightClient() as client:
+        job = client.show(args.id)
     now = time.time()
     print_facts(_facts(job, now))
     if job.attempts:
@@ -76,6 +69,18 @@ def run(args: Args) -> int:
     else:
         print_line((f"{len(job.env)} variables of its environment: --env shows them", "dim"))
     return 0
+
+
+def _print_json(args: Args) -> None:
+    import msgspec
+
+    from stoker.client.client import Client
+
+    with Client() as client:
+        shown = msgspec.to_builtins(client.show(args.id))
+    if not args.env:
+        del shown["env"]
+    print_json(shown, ensure_ascii=False)
 
 
 def _facts(job: JobDetail, now: float) -> list[tuple[str, Cell]]:
@@ -93,7 +98,7 @@ def _facts(job: JobDetail, now: float) -> list[tuple[str, Cell]]:
         ("shell", job.shell),
         ("GPUs", _gpus(job)),
         ("set aside", _host(job)),
-        ("where", str(make_where(job.nodes, job.on, job.node_labels))),
+        ("where", _where(job)),
         ("priority", str(job.priority) if job.priority else None),
         ("time limit", format_duration(job.timeout_s) if job.timeout_s else None),
         ("retries", _retries(job)),
@@ -115,16 +120,19 @@ def _facts(job: JobDetail, now: float) -> list[tuple[str, Cell]]:
             None if job.ends_at is None else f"{format_moment(job.ends_at)}, as others of its kind",
         ),
         ("log", _log(job)),
-        ("last line", clean(job.last_line) if job.last_line else None),
+        ("last line", _clean(job.last_line) if job.last_line else None),
     ]
     return [(name, cell) for name, cell in facts if cell]
 
 
 def _failure(job: JobDetail) -> str | None:
     """Describe the class of a failure, unless the error is the job's own."""
-    if job.failure in (None, FailureClass.ERROR):
+    if job.failure in (None, "error"):
         return None
-    return f"{job.failure.value}: {MEANING[job.failure]}"
+    from stoker.core.failure import MEANING, FailureClass
+
+    failure = FailureClass(job.failure)
+    return f"{failure.value}: {MEANING[failure]}"
 
 
 def _print_attempts(attempts: Sequence[AttemptInfo], now: float) -> None:
@@ -151,13 +159,37 @@ def _state(job: JobDetail) -> Cell:
 
 def _command(job: JobDetail) -> str:
     if job.argv is not None:
-        return shlex.join(map(_text, job.argv))
+        return " ".join(map(_quote, map(_text, job.argv)))
     text = _text(job.line) if job.line is not None else job.command
     if job.script:
         lines = text.rstrip("\n").splitlines() or [""]
         more = f" … ({len(lines)} lines)" if len(lines) > 1 else ""
         return f"script: {lines[0]}{more}"
     return text
+
+
+def _quote(word: str) -> str:
+    if word and _PLAIN.issuperset(word):
+        return word
+    import shlex
+
+    return shlex.quote(word)
+
+
+def _clean(text: str) -> str:
+    if text.isprintable():
+        return text
+    from stoker.cli.safe_text import clean
+
+    return clean(text)
+
+
+def _where(job: JobDetail) -> str | None:
+    if not (job.nodes or job.on or job.node_labels):
+        return None
+    from stoker.core.placement import make_where
+
+    return str(make_where(job.nodes, job.on, job.node_labels))
 
 
 def _gpus(job: JobDetail) -> str:
@@ -179,6 +211,11 @@ def _gpus(job: JobDetail) -> str:
 
 def _host(job: JobDetail) -> str | None:
     """Describe the CPUs and the RAM that are set aside for the job."""
+    if job.cpus is None and job.mem_bytes is None:
+        return None
+    from stoker.core.host_room import describe_cpus
+    from stoker.core.size import format_memory
+
     cpus = None if job.cpus is None else describe_cpus(job.cpus)
     ram = None if job.mem_bytes is None else f"{format_memory(job.mem_bytes)} of RAM at most"
     return ", ".join(filter(None, (cpus, ram))) or None
@@ -216,6 +253,8 @@ def _ending(job: JobDetail) -> str | None:
     options = job.options
     if (options.stop_signal, options.grace_s, options.signal_main) == (15, 10.0, False):
         return None
+    import signal
+
     try:
         name = signal.Signals(options.stop_signal).name
     except ValueError:
@@ -286,4 +325,8 @@ def _attempt_row(attempt: AttemptInfo, now: float) -> Sequence[Cell]:
 
 
 def _text(value: Bytes) -> str:
-    return os.fsdecode(from_wire(value)).encode("utf-8", "replace").decode()
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    import base64
+
+    return base64.b64decode(value.b64).decode("utf-8", "replace")

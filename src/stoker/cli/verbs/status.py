@@ -10,11 +10,13 @@ from stoker.cli.pauses import describe_pauses
 from stoker.cli.selection import format_ids
 from stoker.cli.state_colours import STYLES, format_counts
 from stoker.cli.tables import Cell, Column, Row, format_size, print_facts, print_line, print_table
-from stoker.client.client import Client
+from stoker.client.light_client import LightClient
 from stoker.core.durations import format_duration, format_left
 from stoker.core.lifecycle import State
-from stoker.core.user_reservation import spell_time
-from stoker.wire import Shared, SlotInfo, Status, WarmWorker
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from stoker.wire import Shared, SlotInfo, Status, WarmWorker
 
 SUMMARY = "Show how the queue is: the daemon, how many jobs stand where, and what each GPU does."
 EXAMPLES = """\
@@ -31,12 +33,14 @@ ARGUMENTS = (JSON,)
 
 def run(args: Args) -> int:
     """Print the status."""
-    with Client() as client:
-        status = client.status()
     if args.json:
-        print_json(status)
-    else:
-        print_status(status)
+        from stoker.client.client import Client
+
+        with Client() as client:
+            print_json(client.status())
+        return 0
+    with LightClient() as light:
+        print_status(light.status())
     return 0
 
 
@@ -102,6 +106,8 @@ def _row(slot: SlotInfo) -> Row:
     elif slot.closed is not None:
         words.append((slot.closed, "yellow"))
     if slot.reserved_until is not None:
+        from stoker.core.user_reservation import spell_time
+
         words.append((f"reserved until {spell_time(slot.reserved_until, time.time())}", "cyan"))
     cell: Cell = (", ".join(word for word, _style in words), words[-1][1]) if words else _FREE
     return (slot.label, format_ids(slot.jobs) or "–", cell)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import signal
 import sys
-from collections.abc import Iterable, Iterator
 
 from stoker.cli.arguments import Args, arg
 from stoker.cli.messages import note, print_json
@@ -13,10 +11,16 @@ from stoker.cli.pauses import describe_pauses
 from stoker.cli.selection import format_ids, read_selection, selection_arguments
 from stoker.cli.state_colours import BAD, format_counts
 from stoker.cli.tables import print_line
-from stoker.client.client import Client
+from stoker.client.light_client import LightClient, Selection
 from stoker.core.durations import format_duration, parse_option
 from stoker.core.lifecycle import State
-from stoker.wire import Progress, Selection
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from stoker.client.client import Client
+    from stoker.wire import Progress
 
 SUMMARY = """\
 Wait until jobs are over: those named, else those that wait or run now. Jobs that ended before do not
@@ -53,6 +57,8 @@ def run(args: Args) -> int:
     """Wait; 1 if a job failed, was killed, skipped or lost, 124 if the time was over before."""
     if args.timeout is None:
         return _wait(args)
+    import signal
+
     seconds = parse_option("--timeout", args.timeout)
     signal.signal(signal.SIGALRM, _end_wait)
     signal.setitimer(signal.ITIMER_REAL, seconds)
@@ -75,7 +81,7 @@ def _end_wait(_number: int, _frame: object) -> None:
 
 def _wait(args: Args) -> int:
     named = bool(args.ids or args.state or args.project or args.all)
-    with Client(on_notice=note) as client:
+    with _connect(args) as client:
         progress = client.wait(Selection(**read_selection(args)), unfinished=not named)
         steps = progress if named else _announce(client, progress)
         steps = _report_standstill(client, steps, args.project)
@@ -96,7 +102,15 @@ def _wait(args: Args) -> int:
     return 1
 
 
-def _announce(client: Client, steps: Iterator[Progress]) -> Iterator[Progress]:
+def _connect(args: Args) -> Client | LightClient:
+    if not args.json:
+        return LightClient(on_notice=note)
+    from stoker.client.client import Client
+
+    return Client(on_notice=note)
+
+
+def _announce(client: Client | LightClient, steps: Iterator[Progress]) -> Iterator[Progress]:
     """First write which jobs are waited for and which are not."""
     first = next(steps, None)
     if first is None:
@@ -116,7 +130,7 @@ def _announce(client: Client, steps: Iterator[Progress]) -> Iterator[Progress]:
     yield from steps
 
 
-def _announce_nothing(client: Client) -> None:
+def _announce_nothing(client: Client | LightClient) -> None:
     """Write that there is nothing to wait for; in a pipe only if earlier failures are not counted."""
     counts = client.status().counts
     bad = {state: counts[state] for state in BAD if counts.get(state)}
@@ -127,7 +141,7 @@ def _announce_nothing(client: Client) -> None:
 
 
 def _report_standstill(
-    client: Client, steps: Iterable[Progress], project: str | None
+    client: Client | LightClient, steps: Iterable[Progress], project: str | None
 ) -> Iterator[Progress]:
     """Write once that no job will start by itself, and what to do about it."""
     reported = False
