@@ -41,12 +41,13 @@ def test_wait_waits_only_for_named_jobs(queue: Queue) -> None:
 
 def test_wait_goes_on_after_the_daemon_is_killed(queue: Queue) -> None:
     queue.add(f"{HOLD}; exit 3")
-    process = queue.stoker.start("wait", stdin=subprocess.DEVNULL)
 
-    queue.ok("daemon", "restart")
-    (queue.work / "go").touch()
-
-    assert process.wait(timeout=PATIENCE_S) == 1
+    with queue.terminal("wait") as terminal:
+        terminal.read_until(lambda text: "waiting for what waits or runs now" in text)
+        queue.ok("daemon", "restart")
+        (queue.work / "go").touch()
+        assert terminal.read_all() == 1
+        assert terminal.plain().rstrip().endswith("1 failed: stoker ls -s failed lists them")
 
 
 def test_a_terminal_gets_a_bar_and_a_summary(queue: Queue) -> None:
