@@ -130,7 +130,7 @@ def test_torch_itself_keeps_a_job_within_its_room_and_it_gets_more_if_it_needs_i
     assert refused["failure"] == "gpu_oom"
     assert "ran out of memory capped at 4.0 GiB: again with 6.6 GiB" in refused["reason"]
     assert again["reserved_bytes"] == int(6.6 * GIB)
-    assert "4.0 GiB set aside, capped" in queue.ok("show", "1")
+    assert "4.0 GiB set aside, capped (declared)" in queue.ok("show", "1")
     assert "/4.0 GiB capped" in queue.ok("ls")
     assert "1 capped" in queue.ok("status")
     queue.kill_daemon()

@@ -78,11 +78,13 @@ def end(queue: Queue, job: int, says: str) -> None:
 
 def test_memory_that_grows_late_is_set_aside_and_why_tells_it(queue: Queue) -> None:
     sweep(queue, "0.2,0.3")
-    until_told(queue, 2, "with 2.7 GiB set aside (best effort) and 2.0 GiB in use")
-    until_told(queue, 3, "with 2.7 GiB set aside (best effort) and 2.0 GiB in use")
+    learned = "best effort: learned from 1 run with up to 2.0 GiB"
+    until_told(queue, 2, f"with 2.7 GiB set aside ({learned}) and 2.0 GiB in use")
+    until_told(queue, 3, f"with 2.7 GiB set aside ({learned}) and 2.0 GiB in use")
 
     (queue.work / "grow-0.2").touch()
-    until_told(queue, 2, "with 6.6 GiB set aside (best effort) and 6.0 GiB in use")
+    outgrown = "best effort: it used more than was reserved"
+    until_told(queue, 2, f"with 6.6 GiB set aside ({outgrown}) and 6.0 GiB in use")
     sweep(queue, "0.4")
     end(queue, 4, "a job there uses more than was reserved: no job joins")
     assert [queue.show(job)["attempt"] for job in (2, 3, 4)] == [1, 1, 1]

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from stoker.engine.gpu_models import Model
     from stoker.engine.mps import Mps
     from stoker.engine.running_attempt import RunningAttempt
+    from stoker.engine.shared_gpus import Tenancy
     from stoker.engine.sharing import Sharing
     from stoker.executors.node_reports import GpuState
 
@@ -131,11 +132,15 @@ class GpuFeatures:
             return use
         return with_reported_peak(use, reported_bytes, alone=not self._had_company(running))
 
+    def tenancy_of(self, running: RunningAttempt) -> Tenancy | None:
+        """The place of an attempt on a shared GPU; None if it has none."""
+        return None if self.sharing is None else self.sharing.gpus.tenancies.get(running.key)
+
     def _had_company(self, running: RunningAttempt) -> bool:
-        if self.sharing is None:
+        tenancy = self.tenancy_of(running)
+        if self.sharing is None or tenancy is None:
             return False
-        tenancy = self.sharing.gpus.tenancies.get(running.key)
-        return tenancy is not None and self.sharing.gpus.had_company(tenancy)
+        return self.sharing.gpus.had_company(tenancy)
 
     def suits_mps(self, running: RunningAttempt) -> bool:
         """Whether an attempt that did not ask for MPS uses it: it may share, and its kind is proved."""

@@ -25,6 +25,7 @@ _OOM_S = 5.0  # after an out-of-memory failure; by then the use of all tenants h
 _SHOWN_S = 10.0  # after this time, a job that holds no memory is taken to need none
 _SHOWN_FREE_S = 2.0  # the same for jobs that go by free memory: nothing is reserved for them
 _OUTGREW = "a job there uses more than was reserved: no job joins until it grows no more"
+_OUTGROWN = "it used more than was reserved"
 _UNSEEN = "the driver does not show how much memory each process uses"
 
 
@@ -155,9 +156,10 @@ class SharedGpus:
                 if outgrown and tenancy.tenant.request.share.mode is Mode.AUTO:
                     tenancy.outgrew_at = now
                 if (more := raised.get(tenancy.tenant.job)) is not None:
-                    self._change(
-                        tenancy, msgspec.structs.replace(tenancy.tenant, reserved_bytes=more)
+                    larger = msgspec.structs.replace(
+                        tenancy.tenant, reserved_bytes=more, because=_OUTGROWN
                     )
+                    self._change(tenancy, larger)
 
     def _change(self, tenancy: Tenancy, tenant: Tenant) -> None:
         before, tenancy.tenant = tenancy.tenant, tenant

@@ -17,7 +17,7 @@ class Packing:
 
     def __init__(self, context: QueueContext) -> None:
         self._table = context.engine.slot_table
-        self._sharing = context.engine.gpus.sharing
+        self._gpus = context.engine.gpus
         look = context.look()
         self._uses = {} if look is None else look.jobs
         self._kept = _kept_slots(context)
@@ -39,14 +39,15 @@ class Packing:
             if slot_state.slot.index in self._kept:
                 job = self._kept[slot_state.slot.index]
                 return job, self._needs[job]
-        kept = None if self._sharing is None else self._sharing.kept.get(key)
+        sharing = self._gpus.sharing
+        kept = None if sharing is None else sharing.kept.get(key)
         return kept, None if kept is None else 1
 
     def _tenant(self, running: RunningAttempt, use: GpuUse) -> GpuTenant:
         seen = self._uses.get(running.key)
         facts = running.entry.facts
         by_gpu = None if seen is None else seen.mem_bytes
-        tenancy = None if self._sharing is None else self._sharing.gpus.tenancies.get(running.key)
+        tenancy = self._gpus.tenancy_of(running)
         return GpuTenant(
             job=running.attempt.job,
             name=None if facts is None else facts.name,

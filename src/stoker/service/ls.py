@@ -87,8 +87,7 @@ def foretell(context: QueueContext, job: Job) -> Job:
     if running is None:
         return job
     left_s = context.eta.left_s(running)
-    sharing, look = context.engine.gpus.sharing, context.look()
-    tenancy = None if sharing is None else sharing.gpus.tenancies.get(running.key)
+    tenancy, look = context.engine.gpus.tenancy_of(running), context.look()
     seen = None if look is None else look.jobs.get(running.key)
     return structs.replace(
         job,

@@ -57,6 +57,7 @@ def show(context: QueueContext, query: JobQuery) -> JobDetail:
         user=origin.user,
         host=origin.host,
         last_line=_last_line(context, facts),
+        reserved_because=_reserved_because(context, number),
         log=None if facts.log is None else to_wire(facts.log),
         needs=[
             Need(id=need.id, state=need.state, any=need.any)
@@ -71,6 +72,13 @@ def show(context: QueueContext, query: JobQuery) -> JobDetail:
 def _sweep(context: QueueContext, job: int) -> SweepName | None:
     found = sweep_of(context.database, job)
     return None if found is None else SweepName(name=found[0], cwd=to_wire(found[1]))
+
+
+def _reserved_because(context: QueueContext, job: int) -> str | None:
+    """Return where the amount of memory that is set aside for a running job comes from."""
+    running = context.running(job)
+    tenancy = None if running is None else context.engine.gpus.tenancy_of(running)
+    return None if tenancy is None else tenancy.tenant.because or None
 
 
 def _git(origin: SubmissionOrigin) -> Git | None:

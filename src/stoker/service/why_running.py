@@ -90,13 +90,13 @@ def _cut_off(context: QueueContext, job: int) -> str:
 
 def _room(context: QueueContext, running: RunningAttempt) -> str | None:
     """Describe the memory that a job on a shared GPU has reserved and uses."""
-    sharing = context.engine.gpus.sharing
-    tenancy = None if sharing is None else sharing.gpus.tenancies.get(running.key)
+    tenancy = context.engine.gpus.tenancy_of(running)
     if tenancy is None:
         return None
     look = context.look()
     seen = None if look is None else look.jobs.get(running.key)
     used = None if seen is None or not seen.mem_bytes else seen.mem_bytes.get(tenancy.gpu)
     how = "capped" if tenancy.tenant.capped else "best effort"
-    text = f" with {format_bytes(tenancy.tenant.reserved_bytes)} set aside ({how})"
+    because = tenancy.tenant.because and f": {tenancy.tenant.because}"
+    text = f" with {format_bytes(tenancy.tenant.reserved_bytes)} set aside ({how}{because})"
     return text if used is None else f"{text} and {format_bytes(used)} in use"

@@ -149,6 +149,7 @@ class JobDetail(Job, frozen=True, kw_only=True):
     options: JobOptions
     attempts: list[AttemptInfo]
     sweep: SweepName | None = None  # the sweep that it is a run of
+    reserved_because: str | None = None  # of a running job: where that amount of memory comes from
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):

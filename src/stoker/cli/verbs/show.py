@@ -205,7 +205,8 @@ def _gpus(job: JobDetail) -> str:
     if job.reserved_bytes is not None:
         used = "" if job.gpu_bytes is None else f", {format_size(job.gpu_bytes)} in use"
         how = "capped" if job.capped else "best effort"
-        text += f"; {format_size(job.reserved_bytes)} set aside, {how}{used}"
+        because = "" if job.reserved_because is None else f" ({job.reserved_because})"
+        text += f"; {format_size(job.reserved_bytes)} set aside, {how}{because}{used}"
     return text
 
 

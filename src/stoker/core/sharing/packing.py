@@ -19,6 +19,7 @@ from stoker.core.sharing.rules import Mode, SharingRules
 from stoker.core.sharing.shared_gpu import SharedGpu, Tenant
 
 _UNKNOWN = Profile()
+_IN_USE = "it uses nearly as much"
 
 
 class Knowledge(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,6 +72,7 @@ def tenant_of(
         fresh=True,
         trial=reservation.is_trial,
         most=_least(request.share.most, profile.most),
+        because=reservation.because,
     )
 
 
@@ -102,7 +104,8 @@ def revise(tenant: Tenant, gpu: SharedGpu, known: Knowledge, rules: SharingRules
         # Nothing caps this tenant, and it may still grow.
         seen = max(seen, int(gpu.capacity(rules) * rules.ramp_share))
     bytes_ = min(max(reservation.bytes, seen), tenant.reserved_bytes)
-    return msgspec.structs.replace(tenant, reserved_bytes=bytes_, cold=False)
+    because = reservation.because if bytes_ == reservation.bytes else _IN_USE
+    return msgspec.structs.replace(tenant, reserved_bytes=bytes_, cold=False, because=because)
 
 
 def host_need(

@@ -27,6 +27,7 @@ class Tenant(msgspec.Struct, frozen=True, kw_only=True):
     trial: bool = False
     settled: bool = False
     most: int | None = None
+    because: str = ""  # why so much is reserved; not known of a job that an earlier daemon started
 
     @property
     def job(self) -> int:
