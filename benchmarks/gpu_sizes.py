@@ -105,7 +105,8 @@ def main() -> int:
     seen: dict[str, Seen] = {}
     with tempfile.TemporaryDirectory(prefix="stoker-gpu-", ignore_cleanup_errors=True) as folder:
         os.environ["STOKER_LEASE_DIR"] = os.path.join(folder, "leases")
-        os.environ["PYTHONPATH"] = os.path.join(ROOT, "src")
+        paths = [os.path.join(ROOT, "src"), os.environ.get("PYTHONPATH", "")]
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
         if args.dry:
             os.environ.update(FakeGpus(f"{folder}/gpus").create(1, 80 * GIB).env())
         elif Nvml.open() is None:
