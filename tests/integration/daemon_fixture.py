@@ -171,6 +171,10 @@ class Terminal:
         """What was shown, without colours and cursor movements."""
         return COLOURS.sub("", self.text).replace("\r\n", "\n")
 
+    def press(self, keys: str) -> None:
+        """Press keys."""
+        os.write(self._ours, keys.encode())
+
     def interrupt(self) -> None:
         """Press Ctrl-C."""
         os.killpg(self.process.pid, signal.SIGINT)

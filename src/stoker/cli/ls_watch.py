@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
 from typing import TYPE_CHECKING
 
@@ -11,6 +10,7 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
+from stoker.cli.event_listener import EventListener
 from stoker.cli.job_overview import JobOverview, fetch_overview
 from stoker.cli.job_table import COLUMNS, rows_of
 from stoker.cli.messages import harmless
@@ -29,8 +29,8 @@ _TICK_S = 1.0
 _LINES_AROUND = 5
 
 
-def watch(selection: Selection) -> int:
-    """Show the list until Ctrl-C."""
+def watch(selection: Selection, hint: str = "") -> int:
+    """Show the list until Ctrl-C, with a hint below it."""
     console = Console(highlight=False)
     with (
         contextlib.suppress(KeyboardInterrupt),
@@ -38,7 +38,7 @@ def watch(selection: Selection) -> int:
     ):
         while True:
             try:
-                _follow(selection, live)
+                _follow(selection, live, hint)
             except StokerError as error:
                 gone = Text(f"{error}\ntrying again every second; Ctrl-C ends this", "yellow")
                 live.update(gone, refresh=True)
@@ -46,8 +46,8 @@ def watch(selection: Selection) -> int:
     return 0
 
 
-def _follow(selection: Selection, live: Live) -> None:
-    listener = _EventListener()
+def _follow(selection: Selection, live: Live, hint: str) -> None:
+    listener = EventListener()
     listener.start()
     with Client() as client:
         while True:
@@ -55,37 +55,16 @@ def _follow(selection: Selection, live: Live) -> None:
             status = client.status()
             listing = fetch_overview(client, selection, live.console.height - _LINES_AROUND)
             asked_at = time.monotonic()
-            live.update(_draw(listing, status), refresh=True)
+            live.update(_draw(listing, status, hint), refresh=True)
             while not listener.changed.wait(_TICK_S):
                 # Nothing has happened: only the clocks change.
-                live.update(_draw(listing, status), refresh=True)
+                live.update(_draw(listing, status, hint), refresh=True)
             if listener.is_over:
                 raise StokerError("the daemon has stopped: stoker daemon start starts it")
             time.sleep(max(0.0, asked_at + _ASK_AGAIN_S - time.monotonic()))
 
 
-class _EventListener(threading.Thread):
-    """Sets `changed` after each event of the queue, and when the daemon has gone."""
-
-    def __init__(self) -> None:
-        super().__init__(daemon=True)
-        self.changed = threading.Event()
-        self.is_over = False
-
-    def run(self) -> None:
-        """Read events until the daemon goes."""
-        with contextlib.suppress(StokerError), Client() as client:
-            # An event before this connection may have been missed.
-            timer = threading.Timer(_TICK_S, self.changed.set)
-            timer.daemon = True
-            timer.start()
-            for _event in client.events():
-                self.changed.set()
-        self.is_over = True
-        self.changed.set()
-
-
-def _draw(listing: JobOverview, status: Status) -> Group:
+def _draw(listing: JobOverview, status: Status, hint: str) -> Group:
     counts = format_counts(status.counts) or [("no job yet: stoker add python train.py", "dim")]
     headline = Text("   ").join(Text(text, style) for text, style in counts)
     if status.eta_s:
@@ -100,4 +79,6 @@ def _draw(listing: JobOverview, status: Status) -> Group:
         lines.append(draw_titled(COLUMNS, rows, titles))
     if listing.left_out:
         lines.append(Text(f"… {', '.join(listing.left_out)}", "dim"))
+    if hint:
+        lines.append(Text(hint, "dim"))
     return Group(*lines)

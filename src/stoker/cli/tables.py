@@ -201,6 +201,14 @@ class _Titled:
             yield Segments([*line, Segment.line()])
 
 
+def cut_middle(text: str, width: int) -> str:
+    """Cut a text in the middle to a width: names and commands of a sweep differ at their ends."""
+    if len(text) <= width:
+        return text
+    end = (width - 1) // 2
+    return text[: width - 1 - end] + "…" + text[len(text) - end :]
+
+
 def _texts(cells: Row) -> list[str]:
     return [harmless(cell if isinstance(cell, str) else cell[0]) for cell in cells]
 

@@ -143,7 +143,7 @@ class Client:
 
     def sweep_folders(self, name: str) -> list[str]:
         """Return the folders from which a sweep was submitted, the last one first."""
-        known = self._get("sweeps", list[wire.SweepInfo], limit=200)
+        known = self.sweeps(200)
         return [os.fsdecode(wire.from_wire(each.cwd)) for each in known if each.name == name]
 
     def search(self, order: wire.SearchOrder) -> wire.SearchBegun:
@@ -262,9 +262,13 @@ class Client:
         """Add a slot, drain it or remove it."""
         return self._post("gpus", order, wire.GpuChange)
 
-    def read_gpus(self) -> list[wire.GpuInfo]:
-        """Return the state of every GPU of all machines."""
-        return self._get("gpus", list[wire.GpuInfo])
+    def read_gpus(self, *, history: bool = False) -> list[wire.GpuInfo]:
+        """Return the state of every GPU of all machines; with `history` also their last minutes."""
+        return self._get("gpus", list[wire.GpuInfo], history=history or None)
+
+    def sweeps(self, limit: int = 50) -> list[wire.SweepInfo]:
+        """Return the sweeps, the newest first."""
+        return self._get("sweeps", list[wire.SweepInfo], limit=limit)
 
     def reserve(self, order: wire.Reserve) -> wire.UserReservationInfo:
         """Keep GPUs of this machine for some time."""

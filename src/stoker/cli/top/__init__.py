@@ -1,0 +1,1 @@
+"""`stoker top`: GPUs, jobs, sweeps and logs on a terminal. Only `app.py` imports Textual."""
