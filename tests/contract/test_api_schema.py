@@ -303,7 +303,7 @@ def test_every_request_is_answered_as_the_document_says(
         suppress_health_check=list(HealthCheck),
     )
     def ask(case: schemathesis.Case[Any]) -> None:
-        if label == "POST /v1/move":
+        if label in ("POST /v1/move", "POST /v1/set"):  # of a job that waits
             api_server.add("waits", project=ASLEEP)
         response = case.call(base_url="http://stoker", session=session, timeout=PATIENCE_S)
         if response.status_code < 300:
