@@ -119,7 +119,19 @@ def test_a_resumed_sweep_waits_for_the_jobs_that_still_run(queue: Queue) -> None
     assert b"1 job in Stoker's queue" in first.stdout.readline()
     queue.until(lambda: (queue.work / "calls-wait").exists(), "the job runs")
     first.send_signal(signal.SIGINT)
-    assert "stoker kill 1" in queue.stoker.end(first).out
+    ended = queue.stoker.end(first)
+    assert ended.code == 130
+    assert ended.err == (
+        "stoker: interrupted: 1 job (1) stays in the queue; to end it: stoker kill 1; to wait for it:"
+        " the same command with hydra.sweep.dir=sweep hydra.launcher.resume=true\n"
+    )
+    refused = run(queue, *words)
+    assert refused.code == 1
+    assert refused.err.splitlines()[0] == (
+        "stoker: job 1 of an earlier sweep in sweep is still in the queue: hydra.launcher.resume=true"
+        " waits for it, stoker kill 1 ends it"
+    )
+    assert queue.states() == {1: "running"}
     second = start(queue, *words, "hydra.launcher.resume=true")
     assert second.stdout is not None
     assert b"1 job in Stoker's queue" in second.stdout.readline()
@@ -155,13 +167,36 @@ def test_a_foreground_sweep_needs_no_daemon(idle_queue: Queue) -> None:
     assert len(list(idle_queue.work.glob("multirun/*/*/*/log.txt"))) == 2
 
 
+def test_an_interrupted_foreground_sweep_names_its_folder_and_goes_on(idle_queue: Queue) -> None:
+    write(idle_queue)
+    options = ("-m", LAUNCHER, "+x=fine,wait", "hydra.launcher.foreground=true")
+    first = start(idle_queue, *options)
+    idle_queue.until(lambda: (idle_queue.work / "calls-wait").exists(), "the second job runs")
+    [folder] = [path.parent for path in idle_queue.work.glob("multirun/*/*/.stoker")]
+    again = f"hydra.sweep.dir={folder.relative_to(idle_queue.work)}"
+    refused = run(idle_queue, *options, again)
+    assert refused.err.startswith("stoker: another program is running or submitting jobs of the")
+    done = folder / ".stoker" / "0.result"
+    idle_queue.until(done.exists, "the first job has succeeded")
+    first.send_signal(signal.SIGINT)
+    ended = idle_queue.stoker.end(first)
+
+    assert ended.code == 130
+    assert ended.err.endswith(f"the same command with {again} hydra.launcher.resume=true\n")
+    assert "Traceback" not in ended.err
+    (idle_queue.work / "go").touch()
+    ended = run(idle_queue, *options, again, "hydra.launcher.resume=true")
+    assert (ended.code, ended.err) == (0, ""), ended
+    assert (idle_queue.work / "calls-fine").read_text() == "called\n"
+
+
 @pytest.mark.parametrize(
     ("words", "line"),
     [
         ([], "stoker: hydra/launcher=stoker is for sweeps: add -m (--multirun), or leave it out"),
         (
             ["-m", "+x=1,2", "hydra.launcher.gpus=9"],
-            "stoker: the job asks for 9 GPUs, and this queue has 2",
+            "stoker: the job asks for 9 GPUs, and this queue has 2: ask for fewer (hydra.launcher.gpus)",
         ),
         (
             ["-m", "+x=1,2", "hydra.launcher.timeout=9"],

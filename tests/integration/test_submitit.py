@@ -114,6 +114,8 @@ def test_a_cancelled_call_is_killed_and_has_no_result(queue: Queue, executor: An
     job.wait()
 
     assert queue.states() == {1: "killed"}
+    assert "this job was killed by request" in job.stdout()
+    assert "preempted" not in job.stdout()
     assert isinstance(job.exception(), submitit.core.utils.UncompletedJobError)
 
 
@@ -121,7 +123,7 @@ def test_a_cancelled_call_is_killed_and_has_no_result(queue: Queue, executor: An
     ("parameters", "line"),
     [
         ({"tasks_per_node": 2}, "tasks_per_node=2: a job of Stoker is one task on one machine"),
-        ({"gpus_per_node": 9}, "the job asks for 9 GPUs, and this queue has 2"),
+        ({"gpus_per_node": 9}, r"has 2: ask for fewer \(gpus_per_node\)"),
         ({"stoker_gpu_mem": "much"}, "stoker_gpu_mem: 'much' is not an amount of memory"),
     ],
 )

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
+import sys
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 from hydra.core.singleton import Singleton
 from hydra.core.utils import JobReturn, JobStatus, configure_log, setup_globals
@@ -17,9 +19,9 @@ from stoker.client.client import Client
 from stoker.core.lifecycle import is_final
 from stoker.errors import StokerError, UsageError
 from stoker.integrations.hydra_job import run_sweep_job
-from stoker.integrations.hydra_options import SweepOptions, read_launcher_options
-from stoker.integrations.hydra_sweep import CALLS, SweepJob, make_jobs
-from stoker.integrations.queue_options import make_submission
+from stoker.integrations.hydra_options import OPTION_NAMES, SweepOptions, read_launcher_options
+from stoker.integrations.hydra_sweep import SweepFolder, SweepJob, make_jobs
+from stoker.integrations.queue_options import make_submission, spelled_as
 from stoker.integrations.queued_calls import describe_end, makes_call, spell_ids, wait_for_jobs
 from stoker.sweep_results.collect import SweepManifest, save_manifest
 from stoker.task.call_files import call_argv, name_of, write_call
@@ -42,18 +44,18 @@ def launch(
 ) -> list[JobReturn]:
     """Run jobs to their ends, and return how each ended; `given` are the options of the launcher.
 
-    CompactHydraException, of which Hydra prints one line, for what a user has to mend. A job that failed is
-    no error here: Hydra raises its exception when the sweeper reads the value that it returned.
+    CompactHydraException, of which Hydra prints one line, for what a user has to mend; SystemExit after an
+    interrupt. A job that failed is no error here: Hydra raises its exception when the sweeper reads the value
+    that it returned.
     """
     setup_globals()
     _configure_log(context, config)
     try:
         options = read_launcher_options(given, str(config.hydra.job.name))
-        root = os.path.abspath(str(config.hydra.sweep.dir))
         jobs = make_jobs(context, config, overrides, first)
-        os.makedirs(os.path.join(root, CALLS), exist_ok=True)
-        save_manifest(root, SweepManifest(name=options.project, cwd=os.getcwd()))
-        return _Launch(context, task_function, options).run(jobs)
+        folder = SweepFolder(os.path.abspath(str(config.hydra.sweep.dir)))
+        save_manifest(folder.root, SweepManifest(name=options.project, cwd=os.getcwd()))
+        return _Launch(context, task_function, options, folder).run(jobs)
     except StokerError as error:
         raise CompactHydraException(f"stoker: {error}") from error
     finally:
@@ -71,11 +73,16 @@ class _Launch:
     """One call of the launcher: a sweep, or one batch of it."""
 
     def __init__(
-        self, context: HydraContext, task_function: TaskFunction, options: SweepOptions
+        self,
+        context: HydraContext,
+        task_function: TaskFunction,
+        options: SweepOptions,
+        folder: SweepFolder,
     ) -> None:
         self._context = context
         self._task_function = task_function
         self._options = options
+        self._folder = folder
         self._call_name = f"{name_of(task_function)} of {options.project}"
 
     def run(self, jobs: list[SweepJob]) -> list[JobReturn]:
@@ -96,23 +103,38 @@ class _Launch:
 
     def _run_in_queue(self, jobs: list[SweepJob]) -> dict[int, Job]:
         with Client(start=True) as client:
-            fresh = [job for job in jobs if not self._take_over(client, job)]
-            if fresh:
-                self._submit(client, fresh)
+            with self._folder.lock():
+                self._queue_fresh(client, jobs)
             ids = {job.id: job for job in jobs if job.id is not None}
-            spelled = spell_ids(ids)
+            log.info(f"{_count(jobs)} in Stoker's queue: stoker ls -P {self._options.project}")
+            for job in jobs:
+                log.info(f"\t#{job.number} : {' '.join(job.overrides)} : job {job.id}")
             try:
-                log.info(f"{_count(jobs)} in Stoker's queue: stoker ls -P {self._options.project}")
-                for job in jobs:
-                    log.info(f"\t#{job.number} : {' '.join(job.overrides)} : job {job.id}")
                 ends = wait_for_jobs(client, ids)
             except KeyboardInterrupt:
-                log.info(f"the jobs go on in the queue; to end them: stoker kill {spelled}")
-                raise
+                stay, them = ("stays", "it") if len(ids) == 1 else ("stay", "them")
+                self._exit_interrupted(
+                    f"{_count(jobs)} ({spell_ids(ids)}) {stay} in the queue; to end {them}:"
+                    f" stoker kill {spell_ids(ids)}; to wait for {them}"
+                )
         return {
             job.number: describe_end(ends.get(number), number, job.name)
             for number, job in ids.items()
         }
+
+    def _queue_fresh(self, client: Client, jobs: list[SweepJob]) -> None:
+        """Queue the jobs that the queue does not have; refuse to queue others beside those of this folder."""
+        if not self._options.resume:
+            self._folder.refuse_live(client)
+        fresh = [job for job in jobs if not self._take_over(client, job)]
+        if fresh:
+            self._submit(client, fresh)
+
+    def _exit_interrupted(self, what: str) -> NoReturn:
+        """Say how to come back, and exit as a program that Ctrl-C ends, without a traceback."""
+        again = f"hydra.sweep.dir={self._folder.shown} hydra.launcher.resume=true"
+        sys.stderr.write(f"stoker: interrupted: {what}: the same command with {again}\n")
+        raise SystemExit(128 + signal.SIGINT)
 
     def _take_over(self, client: Client, job: SweepJob) -> bool:
         """Take over a job that an earlier sweep in this folder has queued, unless it has ended in vain."""
@@ -128,7 +150,9 @@ class _Launch:
         for job in jobs:
             self._write_call(job)
         new = [self._new_job(job) for job in jobs]
-        added = client.add(make_submission(new, self._options.queue, "hydra.launcher"))
+        submission = make_submission(new, self._options.queue, "hydra.launcher")
+        with spelled_as(OPTION_NAMES):
+            added = client.add(submission)
         ids = [number for part in added for number in range(part.first, part.last + 1)]
         for job, number in zip(jobs, ids, strict=True):
             job.id = number
@@ -147,14 +171,14 @@ class _Launch:
         )
 
     def _run_here(self, jobs: list[SweepJob], engine: Open) -> dict[int, Job]:
-        for job in jobs:
-            self._write_call(job)
-            job.write_note()
         session = EngineSession(engine)
         log.info(f"{_count(jobs)} on {', '.join(session.slots) or 'this machine'}")
         ends: dict[int, Job] = {}
 
         def submit_all() -> None:
+            for job in jobs:
+                self._write_call(job)
+                job.write_note()
             for job in jobs:
                 log.info(f"\t#{job.number} : {' '.join(job.overrides)}")
                 ends[job.number] = session.submit(
@@ -166,7 +190,11 @@ class _Launch:
                     warm=self._call_name if self._options.is_warm else None,
                 )
 
-        run_to_end(session, submit_all)
+        with self._folder.lock():
+            try:
+                run_to_end(session, submit_all)
+            except KeyboardInterrupt:
+                self._exit_interrupted("the jobs were ended; to run those that have not succeeded")
         return ends
 
     def _write_call(self, job: SweepJob) -> None:

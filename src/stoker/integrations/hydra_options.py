@@ -18,6 +18,15 @@ _QUEUE_ONLY = (
     *("preemptible", "preempt", "checkpoint", "signal", "grace", "cpus", "mem"),
 )
 _FOREGROUND_ONLY = ("devices", "max_workers")
+# Options of `stoker add` that messages of the queue name, as options of the launcher.
+OPTION_NAMES = {
+    "-g": "hydra.launcher.gpus",
+    "--gpu-mem": "hydra.launcher.gpu_mem",
+    "--cpus": "hydra.launcher.cpus",
+    "--mem": "hydra.launcher.mem",
+    "--node": "hydra.launcher.node",
+    "--on": "hydra.launcher.gpu_model",
+}
 
 
 class SweepOptions(msgspec.Struct, frozen=True, kw_only=True):

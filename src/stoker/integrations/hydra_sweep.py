@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import json
 import os
+import shlex
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -16,8 +17,12 @@ from hydra.errors import CompactHydraException
 from hydra.types import HydraContext
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from stoker.errors import UsageError
+from stoker import pid_lock
+from stoker.client.client import Client
+from stoker.core.lifecycle import is_final
+from stoker.errors import ConflictError, UsageError
 from stoker.integrations.queue_options import make_name
+from stoker.integrations.queued_calls import find_jobs, makes_call, spell_ids
 from stoker.sweeps.scalars import read_scalar
 from stoker.task.call_files import JobError, load_result
 from stoker.task.job import DONE, Job
@@ -25,6 +30,7 @@ from stoker.task.worker import RESULT
 
 CALLS = ".stoker"  # below the folder of the sweep
 _NOTE = ".json"
+_LOCK = "lock"
 
 
 class Note(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,12 +79,8 @@ class SweepJob(msgspec.Struct, kw_only=True, eq=False):
 
     def read_note(self) -> Note | None:
         """Return the note of an earlier sweep if its job was the same."""
-        try:
-            with open(f"{self.path}{_NOTE}", "rb") as file:
-                note = msgspec.json.decode(file.read(), type=Note)
-        except (FileNotFoundError, msgspec.DecodeError):
-            return None
-        return note if note.key == self._key() else None
+        note = _read_note(self.path)
+        return note if note is not None and note.key == self._key() else None
 
     def load_success(self) -> JobReturn | None:
         """Return the result of an earlier sweep if the job was the same and succeeded."""
@@ -116,6 +118,69 @@ class SweepJob(msgspec.Struct, kw_only=True, eq=False):
     def _key(self) -> str:
         text = "\0".join([*self.overrides, OmegaConf.to_yaml(self._task_config())])
         return hashlib.sha256(text.encode()).hexdigest()
+
+
+class SweepFolder:
+    """The folder of a sweep, with the calls and notes of its jobs."""
+
+    def __init__(self, root: str) -> None:
+        self.root = root
+        self._calls = os.path.join(root, CALLS)
+        os.makedirs(self._calls, exist_ok=True)
+
+    @property
+    def shown(self) -> str:
+        """The folder as `hydra.sweep.dir` takes it on a command line in this working folder."""
+        near = os.path.relpath(self.root)
+        return shlex.quote(self.root if near.startswith("..") else near)
+
+    @contextlib.contextmanager
+    def lock(self) -> Iterator[None]:
+        """Lock out other sweeps of this folder; ConflictError if one holds the lock."""
+        fd = pid_lock.take(os.path.join(self._calls, _LOCK))
+        if fd is None:
+            raise ConflictError(
+                f"another program is running or submitting jobs of the sweep folder {self.shown}:"
+                " wait for it, or name another hydra.sweep.dir"
+            )
+        try:
+            yield
+        finally:
+            os.close(fd)
+
+    def refuse_live(self, client: Client) -> None:
+        """Raise ConflictError if jobs of an earlier sweep in this folder still wait or run."""
+        noted = {
+            note.id: path
+            for path in self._call_paths()
+            if (note := _read_note(path)) is not None and note.id is not None
+        }
+        live = [
+            job.id
+            for job in find_jobs(client, noted).values()
+            if not is_final(job.state) and makes_call(client, job.id, noted[job.id])
+        ]
+        if live:
+            jobs, verb, them = ("job", "is", "it") if len(live) == 1 else ("jobs", "are", "them")
+            raise ConflictError(
+                f"{jobs} {spell_ids(live)} of an earlier sweep in {self.shown} {verb} still in the queue:"
+                f" hydra.launcher.resume=true waits for {them}, stoker kill {spell_ids(live)} ends {them}"
+            )
+
+    def _call_paths(self) -> list[str]:
+        return [
+            os.path.join(self._calls, name.removesuffix(_NOTE))
+            for name in os.listdir(self._calls)
+            if name.endswith(_NOTE)
+        ]
+
+
+def _read_note(path: str) -> Note | None:
+    try:
+        with open(f"{path}{_NOTE}", "rb") as file:
+            return msgspec.json.decode(file.read(), type=Note)
+    except (FileNotFoundError, msgspec.DecodeError):
+        return None
 
 
 def make_jobs(

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import msgspec
 
 from stoker.cli.add_options import read_options
 from stoker.core.durations import parse_duration
-from stoker.errors import UsageError
+from stoker.errors import ConflictError, UsageError
 from stoker.submit_context import build_submission, find_folder, take_environment
 from stoker.wire import NewJob, Submission
 
@@ -18,6 +19,7 @@ from stoker.wire import NewJob, Submission
 _ADD_NAMES = {"gpu_model": "on"}
 _FORBIDDEN = re.compile(r"[\x00-\x1f\x7f-\x9f\s,/]+")
 _MAX_NAME = 200
+_OPTION = re.compile(r"(?<![^\s(])(--?[a-z][a-z-]*)( ?)")
 
 
 def read_queue_options(given: Mapping[str, Any], spell: Callable[[str], str]) -> dict[str, Any]:
@@ -57,6 +59,23 @@ def make_submission(
         return msgspec.structs.replace(msgspec.convert(message, Submission), jobs=jobs)
     except msgspec.ValidationError as error:
         raise UsageError(f"a wrong option of {tool}: {error}") from None
+
+
+@contextlib.contextmanager
+def spelled_as(names: Mapping[str, str]) -> Iterator[None]:
+    """Let errors of the queue name the options of a tool instead of those of `stoker add`.
+
+    `names` has the tool's name of each option: `{"-g": "hydra.launcher.gpus"}`.
+    """
+
+    def spell(found: re.Match[str]) -> str:
+        name = names.get(found[1])
+        return found[0] if name is None else name + ("=" if found[2] else "")
+
+    try:
+        yield
+    except (UsageError, ConflictError) as error:
+        raise type(error)(_OPTION.sub(spell, str(error)), field=error.field) from None
 
 
 def make_name(words: list[str]) -> str:

@@ -20,6 +20,7 @@ from stoker.integrations.submitit_job import take_pickle
 
 if TYPE_CHECKING:
     from pathlib import Path
+    from types import FrameType
 
     from stoker.wire import NewJob
 
@@ -40,6 +41,15 @@ _QUEUE_OPTIONS = (
     *("gpu_mem", "share", "retries", "backoff", "priority", "project", "node", "gpu_model"),
     *("on_nan", "stall", "idle", "preemptible", "preempt"),
 )
+# Options of `stoker add` that messages of the queue name, as parameters of submitit.
+_OPTION_NAMES = {
+    "-g": "gpus_per_node",
+    "--gpu-mem": "stoker_gpu_mem",
+    "--cpus": "cpus_per_task",
+    "--mem": "mem_gb",
+    "--node": "stoker_node",
+    "--on": "stoker_gpu_model",
+}
 _NO_LIMIT_MIN = 10 * 365 * 24 * 60
 _DEFAULT_GRACE_S = 90
 
@@ -113,6 +123,18 @@ class StokerJob(core.Job):  # type: ignore[misc]
         _preempt(self.job_id)
 
 
+class StokerSignalHandler(job_environment.SignalHandler):  # type: ignore[misc]
+    """Handles the stop signal, which Stoker sends to preempt a job and to kill it."""
+
+    def checkpoint_and_try_requeue(self, signum: int, frame: FrameType | None = None) -> None:
+        """End at once if the job was killed: it does not go on, so a checkpoint is of no use."""
+        if _is_killed(self.env.job_id):
+            name = signal.Signals(signum).name
+            self._logger.warning(f"Caught signal {name}: this job was killed by request.")
+            sys.exit(-1)
+        super().checkpoint_and_try_requeue(signum, frame)
+
+
 class StokerJobEnvironment(job_environment.JobEnvironment):  # type: ignore[misc]
     """What a job knows of itself."""
 
@@ -126,6 +148,11 @@ class StokerJobEnvironment(job_environment.JobEnvironment):  # type: ignore[misc
         "local_rank": "SUBMITIT_STOKER_LOCALID",
     }
 
+    def _handle_signals(self, paths: utils.JobPaths, submission: utils.DelayedSubmission) -> None:
+        super()._handle_signals(paths, submission)
+        handler = StokerSignalHandler(self, paths, submission)
+        signal.signal(self._usr_sig(), handler.checkpoint_and_try_requeue)
+
     def _requeue(self, countdown: int) -> None:
         """Let the job wait again. One that Stoker has preempted does so anyway."""
         from stoker.errors import StokerError
@@ -137,6 +164,19 @@ class StokerJobEnvironment(job_environment.JobEnvironment):  # type: ignore[misc
             logger.get_logger().info(f"Job {self.job_id} does not wait again by itself: {error}")
         else:
             logger.get_logger().info(f"Requeued job {self.job_id} ({countdown} remaining timeouts)")
+
+
+def _is_killed(job_id: str) -> bool:
+    """Whether the queue is ending this job by request; also False if no daemon answers."""
+    from stoker.client.client import Client
+    from stoker.core.job import Ending
+    from stoker.errors import StokerError
+
+    try:
+        with Client() as client:
+            return client.show(int(job_id)).ending is Ending.KILL
+    except StokerError:
+        return False
 
 
 def _preempt(job_id: str) -> None:
@@ -181,7 +221,7 @@ class StokerExecutor(core.Executor):  # type: ignore[misc]
         self, delayed_submissions: list[utils.DelayedSubmission]
     ) -> list[core.Job[Any]]:
         from stoker.client.client import Client
-        from stoker.integrations.queue_options import make_submission
+        from stoker.integrations.queue_options import make_submission, spelled_as
 
         options = self._options(delayed_submissions)
         pickles = self._write_pickles(delayed_submissions)
@@ -190,7 +230,7 @@ class StokerExecutor(core.Executor):  # type: ignore[misc]
         submission = make_submission(
             new, options, "update_parameters", {"SUBMITIT_EXECUTOR": self.name()}
         )
-        with Client(start=True) as client:
+        with Client(start=True) as client, spelled_as(_OPTION_NAMES):
             added = client.add(submission)
         ids = [number for part in added for number in range(part.first, part.last + 1)]
         jobs = [self.job_class(self.folder, str(number)) for number in ids]

@@ -7,7 +7,7 @@ import re
 
 import msgspec
 
-from stoker.core.job import Attempt
+from stoker.core.job import Attempt, Ending
 from stoker.core.lifecycle import State
 from stoker.core.usage import AttemptUse
 from stoker.engine.context import QueueContext
@@ -66,6 +66,7 @@ def show(context: QueueContext, query: JobQuery) -> JobDetail:
         options=JobOptions(**msgspec.structs.asdict(facts.request.options)),
         attempts=_attempts(context, facts),
         sweep=_sweep(context, number),
+        ending=_ending(context, number),
     )
 
 
@@ -79,6 +80,11 @@ def _reserved_because(context: QueueContext, job: int) -> str | None:
     running = context.running(job)
     tenancy = None if running is None else context.engine.gpus.tenancy_of(running)
     return None if tenancy is None else tenancy.tenant.because or None
+
+
+def _ending(context: QueueContext, job: int) -> Ending | None:
+    running = context.running(job)
+    return None if running is None else running.ending
 
 
 def _git(origin: SubmissionOrigin) -> Git | None:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from stoker.core.failure import FailureClass
-from stoker.core.job import Options
+from stoker.core.job import Ending, Options
 from stoker.core.lifecycle import State
 from stoker.core.usage import AttemptUse
 from stoker.core.wait_reason import SlotCell
@@ -150,6 +150,7 @@ class JobDetail(Job, frozen=True, kw_only=True):
     attempts: list[AttemptInfo]
     sweep: SweepName | None = None  # the sweep that it is a run of
     reserved_because: str | None = None  # of a running job: where that amount of memory comes from
+    ending: Ending | None = None  # how the running attempt is being ended, if it is
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):
