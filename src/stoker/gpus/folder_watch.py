@@ -66,7 +66,8 @@ class FolderChanges:
     def read(self) -> dict[str, int]:
         """Return what happened to which names since the last call; an empty name if some were lost."""
         found: dict[str, int] = {}
-        if self._inotify is None or not self._is_rested():
+        # First the timer, which stays readable until it is read, also where no folder is watched.
+        if not self._is_rested() or self._inotify is None:
             return found
         if (
             self._pending_bytes() > _MOST_BYTES

@@ -55,6 +55,14 @@ def test_changes_during_a_rest_are_not_lost(watch: FolderChanges, tmp_path: Path
     assert not is_readable(watch)
 
 
+def test_a_rest_ends_also_where_no_folder_is_watched(watch: FolderChanges, tmp_path: Path) -> None:
+    assert not watch.begin(str(tmp_path / "missing"))
+    watch.rest(0.01)
+    assert is_readable(watch, PATIENCE_S)
+    assert watch.read() == {}
+    assert not is_readable(watch)
+
+
 def test_a_folder_that_was_made_anew_is_watched_again(watch: FolderChanges, tmp_path: Path) -> None:
     folder = tmp_path / "folder"
     folder.mkdir()
