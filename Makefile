@@ -19,7 +19,7 @@ demo-web: $(VENV)/.installed
 # Much of the tests' time is waiting, and what they write is not kept: six at a time, in memory. They run in
 # the order of their folders, so that the files with the longest tests (clusters, faults) do not come last.
 # Python may write bytecode, whatever the shell says: without it each of the six compiles all tests again.
-test: lint types $(VENV)/.web $(VENV)/.cluster $(VENV)/.ssh $(VENV)/.prometheus
+test: lint types $(VENV)/.web $(VENV)/.cluster $(VENV)/.ssh $(VENV)/.slurm $(VENV)/.prometheus
 	PYTHONDONTWRITEBYTECODE= TMPDIR=$(SCRATCH) $(BIN)/pytest -n 6 --dist loadfile --no-loadscope-reorder
 
 lint: $(VENV)/.dev
@@ -38,7 +38,7 @@ unit: $(VENV)/.dev
 bench: $(VENV)/.web $(VENV)/.cluster
 	$(BIN)/python benchmarks/run.py
 
-fault: $(VENV)/.dev $(VENV)/.cluster $(VENV)/.ssh
+fault: $(VENV)/.dev $(VENV)/.cluster $(VENV)/.ssh $(VENV)/.slurm
 	STOKER_LONG=1 STOKER_FAULT_ROUNDS=200 $(BIN)/pytest tests/fault tests/security -v -s -n 2 --maxschedchunk=1
 	STOKER_LONG=1 $(BIN)/pytest tests/cluster -v
 
@@ -133,6 +133,14 @@ $(VENV)/.ssh: $(VENV)/.dev
 	@command -v /usr/sbin/sshd >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
 	  && apt-get update -qq && apt-get install -qq --no-install-recommends openssh-server openssh-client; } \
 	  || echo "there is no sshd, and no right to install it: apt-get install openssh-server"
+	@touch $@
+
+# Slurm gives nodes in namespaces. Nothing starts its services here; tests start their own, with their own files.
+SLURM := slurmctld slurmd slurm-client munge slurm-wlm-basic-plugins
+$(VENV)/.slurm: $(VENV)/.dev
+	@command -v /usr/sbin/slurmctld >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
+	  && apt-get update -qq && apt-get install -qq --no-install-recommends $(SLURM); } \
+	  || echo "there is no Slurm, and no right to install it: apt-get install --no-install-recommends $(SLURM)"
 	@touch $@
 
 # Prometheus and its promtool read /metrics in a test. The package is unpacked, not installed: no service starts.

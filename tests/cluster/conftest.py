@@ -10,6 +10,8 @@ from collections.abc import Iterator
 import pytest
 
 from cluster.netns_hosts import Hosts, why_not
+from cluster.slurm_fixture import Slurm
+from cluster.slurm_fixture import why_not as why_no_slurm
 
 # The last Python for which there are wheels.
 _RAY_HAS = (3, 14)
@@ -42,6 +44,25 @@ def hosts(nvml_library: str) -> Iterator[Hosts]:
 def require_hosts() -> None:
     """Skip a test where namespaces cannot be had, but fail it where all must be tested."""
     reason = why_not()
+    if reason is None:
+        return
+    if os.environ.get("CI") and os.getuid() == 0:
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+@pytest.fixture(scope="module")
+def slurm(hosts: Hosts) -> Slurm:
+    """Return Slurm over three hosts; skip where there is none."""
+    require_slurm()
+    slurm = Slurm(hosts)
+    slurm.start()
+    return slurm
+
+
+def require_slurm() -> None:
+    """Skip a test where Slurm is not installed, but fail it where all must be tested."""
+    reason = why_no_slurm()
     if reason is None:
         return
     if os.environ.get("CI") and os.getuid() == 0:

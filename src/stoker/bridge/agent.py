@@ -30,6 +30,7 @@ from stoker.cluster.ray_supervisor_control import ray_supervisor_pid
 from stoker.cluster.settings import (
     ClusterNode,
     ClusterSettings,
+    ending_path,
     leaving_path,
     load_node,
     load_settings,
@@ -90,6 +91,7 @@ def _introduce(
         },
         cpus=count_cpus(),
         mem_bytes=read_memory().total_bytes or None,
+        is_pilot=settings is not None and settings.is_pilot,
     )
 
 
@@ -110,6 +112,7 @@ class Agent:
         self._home = home
         self._ray_supervisor = ray_supervisor_pid(home)  # None if Stoker did not start this Ray
         self._leaving = leaving_path(home)
+        self._ending = ending_path(home) if settings is not None and settings.is_pilot else None
         self._leaving_since: float | None = None  # when the head was told that this node leaves
         self._nvml = Nvml.open()
         self._slots = self._find_slots(gpus)
@@ -244,6 +247,7 @@ class Agent:
             self._log_forwarders,
             self._checkpoints,
             self._env,
+            self._ending,
         )
         self._guard = asyncio.ensure_future(self._replace_supervisor(self._proxy))
         return None

@@ -40,6 +40,7 @@ from stoker.executors.node_orders import (
 from stoker.staging.node_checkpoints import NodeCheckpoints
 from stoker.supervisor import reports
 from stoker.supervisor.framing import SUPERVISOR_ORDERS, LineBuffer
+from stoker.supervisor.lease_file import LEFT
 from stoker.supervisor.messages import (
     Acknowledge,
     DefineContext,
@@ -51,6 +52,7 @@ from stoker.supervisor.messages import (
 from stoker.supervisor.spawn import explain_failure
 
 _LOG_PERIOD_S = 0.05
+_PILOT_DOUBT_S = 1.0
 CHECKPOINT_PERIOD_S = 20.0
 _REPLY_BYTES = 1 << 20
 _PRIVATE = -1  # number of a context that heads do not use
@@ -81,7 +83,9 @@ class ProtocolProxy:
         logs: LogForwarders,
         checkpoints: NodeCheckpoints,
         env: Mapping[str, str],
+        ending: str | None = None,
     ) -> None:
+        self._ending = ending  # of a pilot: exists once the node ends; None on other nodes
         self._connection = connection
         self._folder = folder
         self._name = name
@@ -186,7 +190,7 @@ class ProtocolProxy:
         loop = asyncio.get_running_loop()
         with contextlib.suppress(OSError, msgspec.DecodeError):
             while data := await loop.sock_recv(self._connection, 1 << 18):
-                for line in self._buffer.take_in(data):
+                for line in await self._judge(self._buffer.take_in(data)):
                     ended_key = self._note(line)
                     if ended_key is not None and self._checkpoints.signature(_job_of(ended_key)):
                         self._waiting.append(_written(ended_key, is_over=True))
@@ -194,6 +198,23 @@ class ProtocolProxy:
                 self._has_output.set()
         self.is_over = True
         self._has_output.set()
+
+    async def _judge(self, lines: list[bytes]) -> list[bytes]:
+        """Return reports with failed attempts as lost if a batch system is ending the node.
+
+        It signals the processes of a job in any order: the node may learn of its end after the attempts have
+        ended. So the failures of a pilot wait a moment.
+        """
+        failed = [] if self._ending is None else [*map(_failed_key, lines)]
+        if self._ending is None or not any(failed):
+            return lines
+        await asyncio.sleep(_PILOT_DOUBT_S)
+        if not os.path.exists(self._ending):
+            return lines
+        return [
+            line if key is None else reports.lost(key, LEFT, cut_off=True).encode()
+            for line, key in zip(lines, failed, strict=True)
+        ]
 
     async def _watch_checkpoints(self) -> None:
         """Report checkpoints of running attempts, so that the head has them if this node is lost."""
@@ -330,6 +351,12 @@ class ProtocolProxy:
 
 def _job_of(key: str) -> int:
     return Attempt.from_key(key).job
+
+
+def _failed_key(line: bytes) -> str | None:
+    """Return the attempt that a report ends with a failure; None if it does not."""
+    report = REPLIES.decode(line)
+    return report.key if isinstance(report, Ended) and report.status else None
 
 
 def _written(key: str, *, is_over: bool) -> WaitingReport:

@@ -12,6 +12,7 @@ from stoker.cli.messages import note
 from stoker.cluster import ray_supervisor_control, ray_survey, settings
 from stoker.cluster.node_environment import own_environment, parse_variables
 from stoker.cluster.reachability import check_reachability
+from stoker.cluster.slurm.given_gpus import JOB_ID
 from stoker.errors import ConflictError, UsageError
 
 _OF_JOIN = ("name", "label", "gpus", "env", "setup", "ports")
@@ -39,7 +40,7 @@ def join(home: str, args: Args) -> int:
         node = _ensure_unique_id(home, found, own)
         save_name(home, args, _taken_names(found, node, own))
         slots = _check_slots(args.gpus)
-        first_port = choose_first_port(args, port)
+        first_port = choose_first_port(args, port, _turn() if args.foreground else 0)
         if not settings.is_over_ssh(address):  # else the tunnel is the way, in both directions
             head = address, port
             check_reachability(head, settings.join_port(port), credentials.token, own, first_port)
@@ -55,6 +56,7 @@ def join(home: str, args: Args) -> int:
                 gpus=slots,
                 env=env,
                 first_port=first_port,
+                is_pilot=args.foreground,
             ),
         )
     print(
@@ -62,6 +64,12 @@ def join(home: str, args: Args) -> int:
         f" {settings.load_node(home).name}"
     )
     return 0
+
+
+def _turn() -> int:
+    """Return a number that differs between the pilots that a batch system starts at one moment."""
+    job = os.environ.get(JOB_ID, "")
+    return int(job) if job.isdigit() else os.getpid()
 
 
 def _own_address(args: Args, head: str, port: int) -> str:
@@ -101,7 +109,7 @@ def _taken_names(found: ray_survey.RaySurvey, node: settings.ClusterNode, own: s
 
 def _check_slots(text: str | None) -> str | None:
     """Return the GPUs as typed; raises an error for one that this machine does not have."""
-    if text is not None:
+    if text:  # a pilot may have been given none
         from stoker.gpus.nvml import Nvml
         from stoker.gpus.slot_grammar import parse_slots
 

@@ -54,7 +54,8 @@ def set_cluster(address: str | None) -> Setting:
     return now
 
 
-def choose_first_port(args: Args, port: int) -> int:
+def choose_first_port(args: Args, port: int, turn: int = 0) -> int:
     """Return the first port for Ray on this machine: as given, or of the next free block."""
     wanted = settings.join_port(port) + 1 if args.ports is None else args.ports
-    return settings.choose_first_port(wanted, is_fixed=args.ports is not None)
+    is_fixed = args.ports is not None
+    return settings.choose_first_port(wanted, is_fixed=is_fixed, turn=0 if is_fixed else turn)

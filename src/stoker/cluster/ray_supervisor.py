@@ -31,7 +31,13 @@ from stoker.cluster.head_session import ask_session, new_session
 from stoker.cluster.ray_command import ray_environment, ray_words
 from stoker.cluster.ray_folder import prepare_ray_folder
 from stoker.cluster.ray_survey import ray_version, reach
-from stoker.cluster.settings import folder_of, load_node, load_settings, load_token
+from stoker.cluster.settings import (
+    folder_of,
+    load_node,
+    load_settings,
+    load_token,
+    pilot_lock_path,
+)
 from stoker.errors import StokerError
 from stoker.home import find_home
 
@@ -191,7 +197,7 @@ class RaySupervisor:
         said = b""
         while True:
             ready = {fd for fd, _ in poll.poll(None if self._settings.is_head else _LOOK_MS)}
-            if self._wake in ready:
+            if self._wake in ready or self._has_lost_pilot():
                 raise Stopped
             if self._has_head_restarted():
                 raise _HeadRestartedError
@@ -205,6 +211,12 @@ class RaySupervisor:
                 log(f"Ray is up, process {process.pid}")
                 self._note(state="up")
                 self._tell("ready\n")
+
+    def _has_lost_pilot(self) -> bool:
+        """Whether the pilot has ended that this Ray supervisor belongs to."""
+        if not self._settings.is_pilot:
+            return False
+        return pid_lock.holder_pid(pilot_lock_path(self._home)) is None
 
     def _ask_head(self) -> str | None:
         """Return the session of Ray on the head; None if it cannot be known."""
@@ -227,7 +239,7 @@ class RaySupervisor:
         return False
 
     def _wait(self, pause_s: float) -> None:
-        if select.select([self._wake], [], [], pause_s)[0]:
+        if select.select([self._wake], [], [], pause_s)[0] or self._has_lost_pilot():
             raise Stopped
 
     def _wait_for_head(self) -> bool:
@@ -291,7 +303,7 @@ os.execv(sys.argv[2], sys.argv[2:])
 
 def _end(process: subprocess.Popen[bytes], patience_s: float) -> None:
     """Terminate Ray and everything it started; kill what does not end in time."""
-    family = _descendants(process.pid)
+    family = descendants(process.pid)
     if process.poll() is None:
         process.terminate()
         try:
@@ -310,7 +322,7 @@ def _end(process: subprocess.Popen[bytes], patience_s: float) -> None:
         process.stdout.close()
 
 
-def _descendants(pid: int) -> list[int]:
+def descendants(pid: int) -> list[int]:
     """Return pidfds of all descendants of a process.
 
     Jobs and their supervisor are not among them: they have left the tree.
@@ -324,7 +336,7 @@ def _descendants(pid: int) -> list[int]:
     for child in children:
         with contextlib.suppress(OSError):
             found.append(os.pidfd_open(child))
-        found += _descendants(child)
+        found += descendants(child)
     return found
 
 

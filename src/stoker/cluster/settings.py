@@ -74,6 +74,7 @@ class ClusterSettings(msgspec.Struct, frozen=True, kw_only=True):
     gpus: str | None = None  # in the form of --gpus; None: every GPU not in use
     env: dict[str, str] = {}  # of jobs on this box: see node_environment
     first_port: int | None = None  # of those that Ray uses on this box; None: Ray chooses
+    is_pilot: bool = False  # it joined in the foreground of a batch script: see `pilot`
 
     @property
     def ray_ports(self) -> RayPorts | None:
@@ -114,6 +115,16 @@ def folder_of(home: str) -> str:
 def leaving_path(home: str) -> str:
     """Return the path of a file that exists while this box is leaving, until its agent has told the head."""
     return os.path.join(folder_of(home), "leaving")
+
+
+def ending_path(home: str) -> str:
+    """Return the path of a file that exists once a pilot is being ended."""
+    return os.path.join(folder_of(home), "pilot_ending")
+
+
+def pilot_lock_path(home: str) -> str:
+    """Return the path of the file that a pilot locks for as long as its node is to live."""
+    return os.path.join(folder_of(home), "pilot.lock")
 
 
 def token_path(home: str) -> str:
@@ -227,14 +238,15 @@ def check_port(port: int) -> int:
     return port
 
 
-def choose_first_port(wanted: int, *, is_fixed: bool) -> int:
+def choose_first_port(wanted: int, *, is_fixed: bool, turn: int = 0) -> int:
     """Return the first of the ports for Ray on this box: the wanted one, or of the next block that is free.
 
-    A box may belong to the clusters of several users. Raises StokerError if no block is free, or if the
-    wanted one is fixed and not free.
+    A box may belong to the clusters of several users. Nodes that begin on one box at the same moment have
+    different turns, so that they look at different blocks first. Raises StokerError if no block is free, or
+    if the wanted one is fixed and not free.
     """
     for block in range(1 if is_fixed else _BLOCKS):
-        first = wanted + block * PORT_COUNT
+        first = wanted + (block + turn) % _BLOCKS * PORT_COUNT
         if first + PORT_COUNT - 1 <= _LAST_PORT and all(
             map(_is_free, range(first, first + PORT_COUNT))
         ):

@@ -79,6 +79,7 @@ class Nodes:
             case LeaseExpired():
                 self._on_away(report.node, report.reason)
                 self._give_up(report.node, report.reason)
+                self._forget_pilot(report.node)
             case Leaving():
                 self._on_away(report.node, "it is leaving the cluster")
             case Left():
@@ -118,6 +119,12 @@ class Nodes:
             if not running.finishes_alone:
                 self._given_up.add(running)
                 self._engine.give_up(running, reason)
+
+    def _forget_pilot(self, name: str) -> None:
+        """Remove a pilot whose lease has expired: its like has a new id each time, so it does not return."""
+        facts = self.known.get(name)
+        if facts is not None and facts.is_pilot and not self._engine.attempts_on(name):
+            self.forget(name)
 
     def forget(self, name: str) -> None:
         """Remove a node, inside a turn or transaction. Its jobs are over, or end with its lease."""

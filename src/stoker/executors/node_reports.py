@@ -35,6 +35,7 @@ class Introduction(msgspec.Struct, frozen=True, kw_only=True):
     gpus: dict[str, NodeGpu] = {}
     cpus: int | None = None
     mem_bytes: int | None = None
+    is_pilot: bool = False  # it joined in the foreground of a batch script, and never comes back
 
 
 class GpuState(msgspec.Struct, frozen=True, kw_only=True):

@@ -22,6 +22,7 @@ ARGS = Args(
     env=None,
     setup=None,
     ports=None,
+    foreground=False,
 )
 
 

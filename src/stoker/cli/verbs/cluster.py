@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import glob
 import os
-import time
 from typing import TYPE_CHECKING
 
 from stoker.cli.arguments import Args, arg
 from stoker.cli.cluster_install import install, uninstall
 from stoker.cli.cluster_join import join
+from stoker.cli.cluster_leave import announce_leave
 from stoker.cli.cluster_membership import choose_first_port, join_ray, save_name, set_cluster
 from stoker.cli.credentials import find_credentials, make_credentials
 from stoker.cli.join_lines import parse_expires, revoke, show_join_line, show_new_join_line
@@ -45,6 +44,7 @@ EXAMPLES = """\
   stoker cluster revoke                     no line printed so far lets a box in any more
   stoker cluster join 10.0.0.1 --name big --label disk=nvme
   stoker cluster join 10.0.0.1 --env DATA=/mnt/data --setup 'source ~/venv/bin/activate'
+  stoker cluster join 10.0.0.1 --foreground in a batch script of Slurm: a node for as long as it runs
   stoker cluster status                     who is in the cluster
   stoker cluster install                    on each box: start it at boot and after a crash (systemd)
   stoker cluster upgrade                    on the first box: its version on the others; jobs run on
@@ -72,8 +72,6 @@ _ACTIONS = (
 )
 _OVER_SSH = ("add", "remove", "upgrade")
 _OF_NODES = ("forget", "drain", "undrain")
-_LEAVE_S = 15.0
-_LEAVE_WITH_FILES_S = 1800.0
 _ONLY = {
     "address": ("up", "join"),
     "over_ssh": ("up",),
@@ -88,6 +86,8 @@ _ONLY = {
     "json": ("status",),
     "expires": ("up", "token"),
     "no_tls": ("up",),
+    "foreground": ("join",),
+    "token_file": ("join",),
     "force": ("remove", "forget"),
 }
 
@@ -149,6 +149,12 @@ ARGUMENTS = (
         help="add, join: 'module load cuda': jobs here have what it sets",
     ),
     arg("--python", metavar="PATH", help="add: the interpreter there; default: one that fits"),
+    arg(
+        "--foreground",
+        action="store_true",
+        help="join: for a batch script: be a node until this command ends, and leave nothing behind",
+    ),
+    arg("--token-file", metavar="PATH", help="join: a file of yours alone that has the token"),
     arg("--force", action="store_true", help="remove, forget: although jobs run there"),
     arg("--json", action="store_true", help="status: print a JSON object"),
 )
@@ -165,6 +171,10 @@ def run(args: Args) -> int:
         from stoker.cli.cluster_table import show_status
 
         return show_status(find_home(), as_json=args.json)
+    if args.foreground:
+        from stoker.cli.cluster_foreground import join_in_foreground
+
+        return join_in_foreground(args)
     home = find_home()
     with ray_supervisor_control.turn(home):
         if args.action == "token":
@@ -313,7 +323,7 @@ def _leave(home: str, _args: Args) -> int:
         _refuse_while_busy()
         set_cluster(None)
     elif ray_supervisor_control.ray_supervisor_pid(home) is not None:
-        _announce_leave(home)
+        announce_leave(home)
     ray_supervisor_control.stop_ray_supervisor(home)
     uninstall(home)
     _end_cluster_jobs(home)
@@ -377,34 +387,3 @@ def _refuse_while_busy() -> None:
         raise ConflictError(
             f"jobs run on {', '.join(busy)}: let them end, or stoker kill them, and leave then"
         )
-
-
-def _announce_leave(home: str) -> None:
-    """Tell the head, which then runs this machine's jobs elsewhere.
-
-    Wait until it knows and has their checkpoints and results. Give up if the head is not heard any more.
-    """
-    path = settings.leaving_path(home)
-    with open(path, "w", encoding="ascii"):
-        pass
-    began = time.time()
-    has_noted = False
-    while os.path.exists(path) and time.time() < began + _LEAVE_WITH_FILES_S:
-        if time.time() > max(began, _heard_at(home)) + _LEAVE_S:
-            break
-        if not has_noted and time.time() > began + _LEAVE_S:
-            note("waiting until the head has the checkpoints and results of the jobs here")
-            has_noted = True
-        time.sleep(0.05)
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(path)
-
-
-def _heard_at(home: str) -> float:
-    """Return when an agent of this machine was last called by a head."""
-    pattern = os.path.join(glob.escape(settings.folder_of(home)), "queues/*/lease_file")
-    times = [0.0]
-    for path in glob.glob(pattern):
-        with contextlib.suppress(FileNotFoundError):
-            times.append(os.stat(path).st_mtime)
-    return max(times)
