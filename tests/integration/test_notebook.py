@@ -112,6 +112,12 @@ def test_a_cell_that_fails_stops_the_notebook_and_shows_its_own_lines(
     assert "-o y: the cell has not set it" in error["traceback"][0]
 
 
+def test_the_help_needs_no_cell_below(notebook: Notebook) -> None:
+    for source in ("%%stoker -h", "%%stoker --help\n", "%stoker -h", "%%stoker -h\n1 / 0"):
+        assert notebook.text(source).startswith("usage: %%stoker [-h] [-g N]"), source
+    assert "%%stoker needs a cell" in notebook.text("%stoker -g 1")
+
+
 def test_what_cannot_be_sent_is_one_line(queue: Queue, notebook: Notebook) -> None:
     notebook.run("import threading\nlock = threading.Lock()")
     told = {

@@ -28,7 +28,7 @@ class _TextValue:
 def load(shell: InteractiveShell) -> None:
     """Add the magic to a shell."""
 
-    def stoker(line: str, cell: str) -> Any:
+    def stoker(line: str, cell: str = "") -> Any:
         try:
             return _run(shell, line, cell)
         except CellError:
@@ -38,11 +38,22 @@ def load(shell: InteractiveShell) -> None:
         except SystemExit:  # after -h
             return None
 
-    shell.register_magic_function(stoker, magic_kind="cell", magic_name="stoker")
+    shell.register_magic_function(stoker, magic_kind="line_cell", magic_name="stoker")
+    shell.input_transformers_cleanup.append(_ask_for_help)
+
+
+def _ask_for_help(lines: list[str]) -> list[str]:
+    """Make a line magic of `%%stoker -h` alone: IPython does not call the magic of an empty cell."""
+    words = "".join(lines).split()
+    if words in (["%%stoker", "-h"], ["%%stoker", "--help"]):
+        return [f"%stoker {words[1]}\n"]
+    return lines
 
 
 def _run(shell: InteractiveShell, line: str, cell: str) -> Any:
     args = read_line(line)
+    if not cell.strip():
+        raise UsageError("%%stoker needs a cell: write Python below its line")
     _check(cell)
     sent, wanted = read_names(args.input), read_names(args.output)
     unknown = [name for name in sent if name not in shell.user_ns]
