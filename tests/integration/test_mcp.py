@@ -103,6 +103,23 @@ def test_an_agent_plans_submits_waits_and_reads(queue: Queue) -> None:
     converse(queue, talk)
 
 
+def test_arguments_that_a_tool_does_not_take_are_refused_in_one_line(queue: Queue) -> None:
+    async def talk(agent: Agent) -> None:
+        wanted = await agent.refusal("plan", command="true", gpu=2)
+        assert (
+            wanted == "plan has no argument 'gpu': it takes command, parameters, gpus, hours, name"
+        )
+        assert await agent.refusal("gpus", all=True) == "gpus has no argument 'all': it takes none"
+        assert await agent.refusal("plan") == "command: Field required"
+        assert "gpus: Input should be a valid integer" in await agent.refusal(
+            "plan", command="true", gpus="many"
+        )
+        tools = (await agent.session.list_tools()).tools
+        assert {tool.input_schema["additionalProperties"] for tool in tools} == {False}
+
+    converse(queue, talk)
+
+
 def test_an_agent_cannot_fill_the_box(queue: Queue) -> None:
     async def talk(agent: Agent) -> None:
         wanted = await agent.refusal("plan", command="true", gpus=10_000)

@@ -12,7 +12,8 @@ import anyio
 import anyio.to_thread
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
-from mcp.types import ToolAnnotations
+from mcp.types import Tool, ToolAnnotations
+from pydantic import ValidationError
 
 from stoker import __version__
 from stoker.errors import StokerError, UsageError
@@ -39,6 +40,38 @@ OneJob = int | str
 ManyJobs = list[int] | int | str
 
 
+class _StrictServer(MCPServer):
+    """Refuses arguments in one line. The SDK drops those that a tool does not have, without a word."""
+
+    async def list_tools(self) -> list[Tool]:
+        """Return all tools; their schemas say that they take no other arguments."""
+        tools = await super().list_tools()
+        for tool in tools:
+            tool.input_schema = {**tool.input_schema, "additionalProperties": False}
+        return tools
+
+    async def call_tool(self, name: str, arguments: dict[str, Any], context: Any = None) -> Any:
+        """Call a tool; ToolError of one line for arguments that it does not take."""
+        for tool in await self.list_tools():
+            known = tool.input_schema["properties"]
+            unknown = sorted(arguments.keys() - known.keys())
+            if tool.name == name and unknown:
+                takes = f"it takes {', '.join(known)}" if known else "it takes none"
+                raise ToolError(plain_line(f"{name} has no argument {unknown[0]!r}: {takes}"))
+        try:
+            return await super().call_tool(name, arguments, context)
+        except ToolError as error:
+            if isinstance(error.__cause__, ValidationError):
+                raise ToolError(_describe_wrong_values(error.__cause__)) from error
+            raise
+
+
+def _describe_wrong_values(error: ValidationError) -> str:
+    """Describe arguments of a wrong kind in one line; pydantic takes several for each."""
+    found = [f"{each['loc'][0]}: {each['msg']}" for each in error.errors() if each["loc"]]
+    return plain_line("; ".join(found) or str(error))
+
+
 def serve(project: str, limits: Limits, *, read_only: bool) -> None:
     """Serve over standard input and output until the client closes them."""
     make_server(project, limits, read_only=read_only).run()
@@ -48,7 +81,7 @@ def make_server(project: str, limits: Limits, *, read_only: bool) -> MCPServer:
     """Return a server with all tools, or with those that only read."""
     mode = _READ_ONLY if read_only else ""
     logging.getLogger("mcp").setLevel(logging.ERROR)  # its client shows what we write to stderr
-    server = MCPServer(
+    server = _StrictServer(
         "stoker",
         instructions=_INSTRUCTIONS.format(project=project, mode=mode),
         version=__version__,
