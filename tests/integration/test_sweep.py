@@ -475,3 +475,20 @@ def test_a_negative_priority_is_taken(queue: Queue) -> None:
     assert "-n" in queue("sweep", "true {i}", "i=1", "-n", "--dry-run").err
     ended = queue("sweep", "true {i}", "i=1", "--retries", "-1")
     assert (ended.code, ended.err) == (2, "stoker: --retries -1: write 0 or more\n")
+
+
+def test_runs_are_preempted_and_ended_as_their_sweep_says(queue: Queue) -> None:
+    options = ("--preemptible", "--checkpoint", "lightning", "--grace", "7s")
+    queue.ok("sweep", "sleep {s}", "s=1000", *options)
+    found = queue.show(1)["options"]
+
+    assert found["preemptible"]
+    assert found["signal_main"], "--checkpoint signals the main process alone"
+    assert found["grace_s"] == 7
+
+
+def test_preemption_is_refused_in_the_foreground(idle_queue: Queue) -> None:
+    ended = idle_queue("sweep", "true {s}", "s=1", "--foreground", "--signal", "USR2")
+
+    assert ended.code == 2
+    assert ended.err.startswith("stoker: --preemptible, --preempt, --checkpoint, --signal and")

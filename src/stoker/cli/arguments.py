@@ -27,6 +27,19 @@ def arg(*flags: str, **details: Any) -> Argument:
 NAME_MISTAKES = (
     ("unrecognized arguments: -n", "-n is a number in other verbs: a name follows -N or --name"),
 )
+# How a job is preempted and ended, for `add` and `sweep`.
+PREEMPTION = (
+    arg("--preemptible", action="store_true", help="jobs with --preempt may push it out"),
+    arg("--preempt", action="store_true", help="push out preemptible jobs of no higher priority"),
+    arg(
+        "--checkpoint",
+        choices=("hf", "lightning", "submitit"),
+        metavar="HOW",
+        help="the signal and grace with which hf, lightning or submitit saves a checkpoint and ends",
+    ),
+    arg("--signal", metavar="SIG", help="how it is asked to end: USR2 (default: TERM)"),
+    arg("--grace", metavar="TIME", help="from that signal to KILL (default: 10s)"),
+)
 JSON = arg("--json", action="store_true", help="as JSON, for programs")
 
 

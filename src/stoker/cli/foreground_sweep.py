@@ -98,6 +98,11 @@ def _check(args: Args, common: Submission) -> None:
         raise UsageError(
             "--on-nan, --stall and --idle are for the queue: leave them or --foreground out"
         )
+    if args.preemptible or args.preempt or args.checkpoint or args.signal or args.grace:
+        raise UsageError(
+            "--preemptible, --preempt, --checkpoint, --signal and --grace are for the queue:"
+            " leave them or --foreground out"
+        )
     if args.rerun in ("failed", "none"):
         raise UsageError(
             f"--rerun {args.rerun} is for the queue: --foreground takes only --rerun all"

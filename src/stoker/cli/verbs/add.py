@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 
-from stoker.cli.arguments import JSON, NAME_MISTAKES, Args, arg
+from stoker.cli.arguments import JSON, NAME_MISTAKES, PREEMPTION, Args, arg
 from stoker.cli.git_state import GitQuery
 from stoker.errors import UsageError
 from stoker.submit_context import build_submission, find_folder, make_absolute, to_wire
@@ -89,20 +89,11 @@ ARGUMENTS = (
     arg("--after-any", metavar="IDS", help="not before these have ended, however that may be"),
     arg("--begin", metavar="WHEN", help="not before: +10m, 22:00, 2027-01-31T08:00"),
     arg("--requeue", action="store_true", help="over its time limit it waits again; see -t"),
-    arg("--preemptible", action="store_true", help="jobs with --preempt may push it out"),
-    arg("--preempt", action="store_true", help="push out preemptible jobs of no higher priority"),
+    *PREEMPTION,
     arg("--warm", metavar="MODULES", help="find these imported: torch,numpy, or auto; python only"),
     arg(
         "--mps", action="store_true", help="share its GPU through NVIDIA's MPS; one fault ends all"
     ),
-    arg(
-        "--checkpoint",
-        choices=("hf", "lightning", "submitit"),
-        metavar="HOW",
-        help="the signal and grace with which hf, lightning or submitit saves a checkpoint and ends",
-    ),
-    arg("--signal", metavar="SIG", help="how it is asked to end: USR2 (default: TERM)"),
-    arg("--grace", metavar="TIME", help="from that signal to KILL (default: 10s)"),
     arg("-C", "--chdir", metavar="DIR", help="the folder it runs in (default: this one)"),
     arg(
         "-o",

@@ -6,7 +6,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from stoker.cli.arguments import JSON, Args, arg
+from stoker.cli.arguments import JSON, PREEMPTION, Args, arg
 from stoker.cli.messages import note, print_json
 from stoker.errors import UsageError
 
@@ -41,6 +41,7 @@ in the command: {name}  {args}  {hydra}  {params_json}  {dir}  {id}  {index}  {s
 _OPTIONS = (
     *("gpus", "gpu_mem", "cpus", "mem", "share", "node", "on", "node_label"),
     *("priority", "retries", "warm", "shell", "on_nan", "stall", "idle", "on_cut"),
+    *("preemptible", "preempt", "checkpoint", "signal", "grace"),
 )
 _SHOWN = 5
 
@@ -102,6 +103,7 @@ ARGUMENTS = (
     ),
     arg("--stall", metavar="TIME", help="end a run after so long without output or change"),
     arg("--idle", metavar="TIME", help="end a run whose GPU computes nothing for so long"),
+    *PREEMPTION,
     arg(
         "--warm",
         metavar="MODULES",
