@@ -8,6 +8,7 @@ import binascii
 import os
 import platform
 import time
+from collections.abc import Sequence
 
 import msgspec
 
@@ -120,8 +121,29 @@ async def _rows(submission: Submission) -> list[NewRow]:
     for first in range(0, len(submission.jobs), _ROWS_AT_ONCE):
         if first:
             await asyncio.sleep(0)
-        rows += [_row(job, submission) for job in submission.jobs[first : first + _ROWS_AT_ONCE]]
+        part = submission.jobs[first : first + _ROWS_AT_ONCE]
+        rows += _line_rows(part, submission) or [_row(job, submission) for job in part]
     return rows
+
+
+def _line_rows(jobs: Sequence[NewJob], submission: Submission) -> list[NewRow] | None:
+    """Return the rows of shell lines, by far the most frequent jobs; None if one needs a closer look."""
+    if submission.log is not None or any(
+        type(job.command) is not str or job.script or job.log is not None or job.run is not None
+        for job in jobs
+    ):
+        return None
+    commands = [job.command.encode() for job in jobs]  # type: ignore[union-attr]
+    if (
+        not all(map(bytes.strip, commands))
+        or b"\0" in b"".join(commands)
+        or max(map(len, commands)) > MAX_COMMAND_BYTES
+    ):
+        return None
+    name = submission.name
+    return [
+        NewRow(command, None, job.name or name) for command, job in zip(commands, jobs, strict=True)
+    ]
 
 
 async def _fill_in_slices(
@@ -291,9 +313,7 @@ def check_gpu_mem(context: QueueContext, asked: int | None) -> None:
 
 
 def _row(job: NewJob, submission: Submission) -> NewRow:
-    if type(job.command) is str and not job.script and job.log is None and submission.log is None:
-        command, form = job.command.encode(), None  # by far the most frequent
-    elif isinstance(job.command, list):
+    if isinstance(job.command, list):
         if not job.command or job.script:
             raise UsageError("a command of words needs at least one, and is no script")
         command, form = join_words([_decode(word, "command") for word in job.command]), "argv"

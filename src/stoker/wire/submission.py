@@ -34,7 +34,14 @@ class NewRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     params: str  # JSON, as in params.json
 
 
-class NewJob(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False):
+class NewJob(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    forbid_unknown_fields=True,
+    omit_defaults=True,
+    gc=False,
+):
     """One job of a submission: a shell line, the words of a command, or a whole script."""
 
     command: Bytes | list[Bytes]
