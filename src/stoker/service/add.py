@@ -30,9 +30,10 @@ from stoker.store.job_queries import reason_of, state_of
 from stoker.store.submissions import Common, NewRow, Reservation, count_added
 from stoker.store.sweep_records import RunRow, sweep_number
 from stoker.submit_context import take_environment, warn_of_slurm
-from stoker.wire import Added, Bytes, NewJob, Submission, from_wire
+from stoker.wire import Added, Bytes, NewJob, NewRun, Submission, from_wire
 
-_SLICE = 500
+_MOST_WHOLE = 500  # more jobs go in slices, with turns of the engine between them
+_SLICE = 1000
 _ROWS_AT_ONCE = 5000
 _PAUSE_S = 1.0
 _IDENTITY_BYTES = 32
@@ -52,7 +53,7 @@ async def add(context: QueueContext, submission: Submission) -> Added:
     _check(submission)
     rows = await _rows(submission)
     common = _common(submission)
-    with context.database.transaction(durable=len(rows) > _SLICE):
+    with context.database.transaction(durable=len(rows) > _MOST_WHOLE):
         reservation = context.jobs.reserve(common)
         if reservation.jobs != len(rows):
             raise UsageError("another request had this request id: make a new one")
@@ -61,10 +62,10 @@ async def add(context: QueueContext, submission: Submission) -> Added:
             _check_wishes(
                 context, submission
             )  # what was added before stays added, whatever is here now
-            if len(rows) <= _SLICE:
+            if len(rows) <= _MOST_WHOLE:
                 _fill(context, reservation, 0, rows, submission, needs)
     reach("add-reserved")
-    if len(rows) > _SLICE:
+    if len(rows) > _MOST_WHOLE:
         await _fill_in_slices(context, reservation, rows, submission, needs)
     # Also for a repeat: a crash may have come between its commit and its sync.
     warning = context.database.sync()
@@ -129,8 +130,7 @@ async def _rows(submission: Submission) -> list[NewRow]:
 def _line_rows(jobs: Sequence[NewJob], submission: Submission) -> list[NewRow] | None:
     """Return the rows of shell lines, by far the most frequent jobs; None if one needs a closer look."""
     if submission.log is not None or any(
-        type(job.command) is not str or job.script or job.log is not None or job.run is not None
-        for job in jobs
+        type(job.command) is not str or job.script or job.log is not None for job in jobs
     ):
         return None
     commands = [job.command.encode() for job in jobs]  # type: ignore[union-attr]
@@ -142,7 +142,14 @@ def _line_rows(jobs: Sequence[NewJob], submission: Submission) -> list[NewRow] |
         return None
     name = submission.name
     return [
-        NewRow(command, None, job.name or name) for command, job in zip(commands, jobs, strict=True)
+        NewRow(
+            command,
+            None,
+            job.name or name,
+            None,
+            None if job.run is None else _run(job.run, submission),
+        )
+        for command, job in zip(commands, jobs, strict=True)
     ]
 
 
@@ -313,6 +320,7 @@ def check_gpu_mem(context: QueueContext, asked: int | None) -> None:
 
 
 def _row(job: NewJob, submission: Submission) -> NewRow:
+    form: str | None
     if isinstance(job.command, list):
         if not job.command or job.script:
             raise UsageError("a command of words needs at least one, and is no script")
@@ -327,24 +335,23 @@ def _row(job: NewJob, submission: Submission) -> NewRow:
         raise UsageError("a command is empty", field="command")
     if len(command) > MAX_COMMAND_BYTES:
         raise UsageError(f"a command is longer than {MAX_COMMAND_BYTES >> 20} MiB", field="command")
-    run = None if job.run is None else _run(job, submission)
+    run = None if job.run is None else _run(job.run, submission)
     return NewRow(command, form, job.name or submission.name, _log(job, submission), run)
 
 
-def _run(job: NewJob, submission: Submission) -> RunRow:
-    assert job.run is not None
+def _run(run: NewRun, submission: Submission) -> RunRow:
     if submission.sweep is None:
         raise UsageError("a job is a run of a sweep, but the submission names none")
-    folder = _decode(job.run.dir, "dir")
+    folder = _decode(run.dir, "dir")
     if not folder.startswith(b"/") or b"\0" in folder:
         raise UsageError("the folder of a run is no absolute path")
     try:
-        identity = bytes.fromhex(job.run.identity)
+        identity = bytes.fromhex(run.identity)
     except ValueError:
         identity = b""
     if len(identity) != _IDENTITY_BYTES:
         raise UsageError("the identity of a run is no sha256 in hexadecimal digits")
-    return RunRow(identity, folder, job.run.params)
+    return RunRow(identity, folder, run.params)
 
 
 def _log(job: NewJob, submission: Submission) -> bytes | None:

@@ -16,7 +16,7 @@ from stoker.store.database import Database
 from stoker.wire import Base64, Git, NewJob
 from unit.engine.engine_harness import Harness, MakeHarness
 
-MANY = [f"job {number}" for number in range(1200)]
+MANY = [f"job {number}" for number in range(2400)]
 
 
 def b64(data: bytes) -> Base64:
@@ -167,7 +167,7 @@ class TestManyAtOnce:
     def test_all_of_them_are_added_in_their_order(self, harness: Harness) -> None:
         added = harness.add(*MANY)
 
-        assert (added.first, added.last) == (1, 1200)
+        assert (added.first, added.last) == (1, 2400)
         assert commands(harness) == [(n + 1, text.encode()) for n, text in enumerate(MANY)]
 
     def test_the_engine_starts_the_first_while_others_are_still_added(
@@ -190,22 +190,22 @@ class TestManyAtOnce:
 
         async def begin_and_die() -> None:
             task = asyncio.ensure_future(add(harness.context, submission))
-            while len(harness.states()) < 500:
+            while len(harness.states()) < 1000:
                 await asyncio.sleep(0)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
 
         harness.run(begin_and_die())
-        assert 500 <= len(harness.states()) < 1200
+        assert 1000 <= len(harness.states()) < 2400
         harness.restart()
         other = harness.add("other")
         again = harness.run(add(harness.context, submission))
         harness.settle()
 
-        assert (again.first, again.last, again.repeated) == (1, 1200, False)
-        assert other.first == 1201
-        assert commands(harness)[:1200] == [(n + 1, text.encode()) for n, text in enumerate(MANY)]
+        assert (again.first, again.last, again.repeated) == (1, 2400, False)
+        assert other.first == 2401
+        assert commands(harness)[:2400] == [(n + 1, text.encode()) for n, text in enumerate(MANY)]
 
     def test_a_request_that_is_repeated_while_it_is_still_being_added_is_one(
         self, harness: Harness
@@ -218,8 +218,8 @@ class TestManyAtOnce:
         answers = harness.run(both())
         harness.settle()
 
-        assert {(answer.first, answer.last) for answer in answers} == {(1, 1200)}
-        assert len(harness.states()) == 1200
+        assert {(answer.first, answer.last) for answer in answers} == {(1, 2400)}
+        assert len(harness.states()) == 2400
 
     def test_others_have_their_turn_before_all_of_it_is_read(
         self, harness: Harness, monkeypatch: pytest.MonkeyPatch
@@ -247,7 +247,7 @@ class TestManyAtOnce:
         fill = harness.jobs.fill
 
         def refuse(reservation: Any, offset: int, *more: Any) -> None:
-            if offset >= 500 and len(refused) < 3:
+            if offset >= 1000 and len(refused) < 3:
                 refused.append(offset)
                 harness.database.execute("INSERT INTO nowhere VALUES (1)")
             fill(reservation, offset, *more)
@@ -255,9 +255,9 @@ class TestManyAtOnce:
         monkeypatch.setattr(harness.jobs, "fill", refuse)
         added = harness.add(*MANY)
 
-        assert refused == [500, 500, 500]
-        assert (added.first, added.last) == (1, 1200)
-        assert len(harness.states()) == 1200
+        assert refused == [1000, 1000, 1000]
+        assert (added.first, added.last) == (1, 2400)
+        assert len(harness.states()) == 2400
         assert "wait for space" in harness.notices()
 
     def test_a_small_one_that_finds_the_disk_full_is_refused_as_a_whole(
