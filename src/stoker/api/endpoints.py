@@ -42,6 +42,7 @@ from stoker.service.suspend import suspend
 from stoker.service.timeline import timeline
 from stoker.service.usage import usage
 from stoker.service.web import web
+from stoker.service.what_if import what_if
 from stoker.service.why import why
 
 
@@ -102,6 +103,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     _post("/v1/search", search, wire.SearchOrder, wire.SearchBegun, status=201),
     _post("/v1/prune", prune, wire.Prune),
     _get("/v1/sweeps", sweep.sweeps, list[wire.SweepInfo], wire.SweepsQuery),
+    _post("/v1/forecast", what_if, wire.WhatIf, wire.Prediction, refusals=()),
     _post("/v1/plan", sweep.plan, wire.SweepDraft, wire.SweepPlan),
     _get("/v1/results", sweep.results, wire.SweepResults, wire.ResultsQuery, **_TASK),
     _get("/v1/curves", sweep.curves, list[wire.CurvePoints], wire.CurveQuery, **_TASK),

@@ -146,6 +146,10 @@ class Client:
         known = self.sweeps(200)
         return [os.fsdecode(wire.from_wire(each.cwd)) for each in known if each.name == name]
 
+    def forecast(self, order: wire.WhatIf) -> wire.Prediction:
+        """Return how jobs would run that are not in the queue."""
+        return self._post("forecast", order, wire.Prediction)
+
     def search(self, order: wire.SearchOrder) -> wire.SearchBegun:
         """Let the daemon steer a sweep while it runs; the order is on disk when this returns."""
         return self._post("search", order, wire.SearchBegun)

@@ -17,6 +17,7 @@ from stoker.engine.running_attempt import RunningAttempt
 from stoker.engine.sharing_forecast import Expected, Forecast
 from stoker.engine.slots import SlotTable
 from stoker.engine.start_forecast import PlannedStart, plan_starts
+from stoker.engine.what_if import Foretold, Like, Outlook, Supposed, foretell
 from stoker.store.database import Database
 from stoker.store.duration_records import (
     LearnedDuration,
@@ -111,16 +112,63 @@ class Eta:
         return self._planned[1]
 
     def _plan_starts(self) -> list[PlannedStart]:
+        outlook = self._look_ahead()
+        return plan_starts(outlook.waiting, outlook.running, self._slot_table, self._forecast)
+
+    def what_if(self, supposed: Supposed) -> Foretold | None:
+        """Return how jobs that are not in the queue would run; None if nothing is known of their duration."""
+        outlook = self._look_ahead(supposed.run_s)
+        if self._forecast is not None:
+            self._forecast.suppose(supposed.facts)
+        run_s, like = self._duration_of(supposed, outlook.usual_s)
+        if run_s is None or like is None:
+            return None
+        more = self._jobs.count(State.WAITING) / len(outlook.waiting) if outlook.waiting else 1.0
+        if more > 1:  # only the first jobs are simulated: each stands for several
+            longer = [Expected(job.candidate, job.seconds * more) for job in outlook.waiting]
+            outlook = outlook._replace(waiting=longer)
+        return foretell(
+            supposed,
+            run_s,
+            like,
+            outlook,
+            lambda jobs: plan_starts(jobs, outlook.running, self._slot_table, self._forecast),
+        )
+
+    def _duration_of(
+        self, supposed: Supposed, usual_s: float | None
+    ) -> tuple[float | None, Like | None]:
+        if supposed.run_s is not None:
+            return supposed.run_s, "given"
+        candidate, words = supposed.candidate, supposed.facts.words
+        known = self._known.get(kind_of(candidate.project, supposed.name, words))
+        if known is not None:
+            lone_s = self._forecast.lone_s(candidate) if self._forecast else None
+            return lone_s or known.mean_s, "kind"
+        program = kind_of(None, None, words)
+        alike = [each.mean_s for kind, each in self._known.items() if kind.endswith(program)]
+        if alike:
+            return sum(alike) / len(alike), "program"
+        return usual_s, None if usual_s is None else "any"
+
+    def _look_ahead(self, usual_s: float | None = None) -> Outlook:
+        """Return how long the first waiting jobs, and those that run, are expected to take.
+
+        `usual_s` is the time of a job while nothing is known of any.
+        """
         head = first_waiting(self._database, _PLANNED, _HEAD_BYTES)
         expected = [
             self._known.get(_kind_of(job.needs.project, job.name, job.command_head, job.form))
             for job in head
         ]
         usual = [found.mean_s for found in expected if found]
-        usual_s = sum(usual) / len(usual) if usual else self._mean_s()
+        if self._known:
+            usual_s = sum(usual) / len(usual) if usual else self._mean_s()
+        if usual_s is None:
+            return Outlook([], [], None)
         waiting = []
         for job, found in zip(head, expected, strict=True):
-            candidate = Candidate(*astuple(job.needs), id=job.id)
+            candidate = Candidate(*astuple(job.needs), id=job.id, priority=job.priority)
             lone_s = self._forecast.lone_s(candidate) if self._forecast and found else None
             took_s = lone_s or (found.mean_s if found else usual_s)
             waiting.append(Expected(candidate, took_s))
@@ -128,7 +176,7 @@ class Eta:
             (each, self.left_s(each)) for each in self._slot_table.running.values() if each.slots
         ]
         known = [(each, usual_s if left is None else left) for each, left in running]
-        return plan_starts(waiting, known, self._slot_table, self._forecast)
+        return Outlook(waiting, known, usual_s)
 
     def _mean_s(self) -> float:
         return sum(known.mean_s for known in self._known.values()) / len(self._known)

@@ -67,6 +67,7 @@ class Sharing:
         self._kind_of = kind_of
         self._clock = clock
         self._kinds: dict[int, tuple[str, Params]] = {}
+        self._supposed: tuple[str, Params] = ("", ())  # of jobs with negative ids
         self._can_be_capped: dict[int, bool] = {}
         self._waiting_since: dict[int, float] = {}
         self._lacked_memory_at: float | None = None  # when thresholds last kept a job off a GPU
@@ -211,15 +212,18 @@ class Sharing:
 
     def _kind(self, candidate: Candidate) -> tuple[str, Params]:
         """The kind of a job and its parameters."""
+        if candidate.id < 0:
+            return self._supposed
         known = self._kinds.get(candidate.id)
         if known is None:
-            template = template_of(self._kind_of(candidate))
-            text = template.text.encode("utf-8", "surrogateescape")
-            digest = hashlib.sha256(text).hexdigest()[:24]
             if len(self._kinds) >= _KINDS_REMEMBERED:
                 self._kinds.clear()
-            known = self._kinds[candidate.id] = (digest, template.params)
+            known = self._kinds[candidate.id] = _kind_from(self._kind_of(candidate))
         return known
+
+    def suppose(self, facts: CommandFacts) -> None:
+        """From now on, jobs with negative ids, which are not in the queue, are of this kind."""
+        self._supposed = _kind_from(facts)
 
     def note_cap(self, job: int, can_be_capped: Callable[[], bool]) -> None:
         """Note whether a job keeps to the memory that is reserved for it; asks once for each job."""
@@ -374,3 +378,9 @@ def _share_of(candidate: Candidate) -> Share:
     share = parse_share(candidate.share)
     forced = share.mode is Mode.FREE and candidate.priority == FORCED
     return msgspec.structs.replace(share, forced=True) if forced else share
+
+
+def _kind_from(facts: CommandFacts) -> tuple[str, Params]:
+    template = template_of(facts)
+    text = template.text.encode("utf-8", "surrogateescape")
+    return hashlib.sha256(text).hexdigest()[:24], template.params

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from stoker.core.planner import Candidate
-from stoker.core.sharing.parameters import Params
+from stoker.core.sharing.parameters import CommandFacts, Params
 from stoker.core.sharing.profile import Profile
 from stoker.core.sharing.rules import NEVER
 from stoker.engine.sharing import Sharing
@@ -36,6 +36,10 @@ class Forecast:
         """Whether any of these jobs may share a GPU that there is."""
         asks = any(each.share is not None and each.slots == 1 for each in candidates)
         return asks and self._machine() is not None
+
+    def suppose(self, facts: CommandFacts) -> None:
+        """From now on, jobs with negative ids, which are not in the queue, are of this kind."""
+        self._sharing.suppose(facts)
 
     def lone_s(self, candidate: Candidate) -> float | None:
         """How long a job takes alone on a GPU; None if no job of its kind has run alone."""

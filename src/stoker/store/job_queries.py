@@ -35,7 +35,7 @@ _PENDING_BY_PROJECT = (
     ") JOIN class ON class.id = of_class GROUP BY project, state"
 )
 _WAITING = (
-    f"SELECT job.id, name, substr(command, 1, ?), form, {CLASS_COLUMNS} FROM job"  # noqa: S608 - ours
+    f"SELECT job.id, priority, name, substr(command, 1, ?), form, {CLASS_COLUMNS} FROM job"  # noqa: S608 - ours
     " JOIN class ON class.id = job.class WHERE state = 'waiting'"
     " ORDER BY priority DESC, rank, job.id LIMIT ?"
 )
@@ -74,6 +74,7 @@ class WaitingJob(msgspec.Struct, frozen=True, gc=False):
     """What the duration of a waiting job can be estimated from."""
 
     id: int
+    priority: int
     name: str | None
     command_head: bytes
     form: str | None
@@ -230,7 +231,7 @@ def has_pending(database: Database, project: str | None) -> bool:
 def first_waiting(database: Database, limit: int, head_bytes: int) -> list[WaitingJob]:
     """Return the first jobs in queue order, each with so many bytes of its command."""
     rows = database.execute(_WAITING, (head_bytes, limit))
-    return [WaitingJob(*(*row[:4], JobClass(*row[4:]))) for row in rows]
+    return [WaitingJob(*(*row[:5], JobClass(*row[5:]))) for row in rows]
 
 
 def read_states(path: str) -> dict[int, State]:

@@ -6,6 +6,7 @@ Times are seconds of the Unix epoch. One module for each topic; this package exp
 from stoker.wire.changes import *
 from stoker.wire.daemon import *
 from stoker.wire.events import *
+from stoker.wire.forecast import *
 from stoker.wire.gpus import *
 from stoker.wire.jobs import *
 from stoker.wire.submission import *

@@ -21,6 +21,7 @@ from stoker.wire.values import (
     Priority,
     Ram,
     Retries,
+    Share,
     Text,
 )
 
@@ -81,6 +82,7 @@ class SweepOrder(SweepDraft, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Queue the runs of a draft. The file's value counts for each option that is left out."""
 
     gpus: Gpus | None = None
+    share: Share | None = None
     priority: Priority | None = None
     gpu_mem_bytes: GpuMemory | None = None
     cpus: Cpus | None = None

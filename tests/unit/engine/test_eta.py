@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from stoker.core.lifecycle import State
 from stoker.engine import eta
 from stoker.service.ls import ls
 from stoker.service.status import status
-from stoker.wire import LsQuery
+from stoker.service.what_if import what_if
+from stoker.wire import LsQuery, Prediction, WhatIf
 from unit.engine.engine_harness import FAILED, Harness, MakeHarness
 
 
@@ -131,3 +134,59 @@ def test_starts_are_foretold_in_queue_order_on_the_gpus_that_are_free_first(
         (4, ("0", "1"), 90, 190),
         (5, ("0",), 190, 290),
     ]
+
+
+def suppose(harness: Harness, command: str = "python a.py", **more: Any) -> Prediction:
+    return what_if(harness.context, WhatIf(command=command, **more))
+
+
+def test_jobs_that_are_not_added_start_behind_the_queue_and_delay_nobody(harness: Harness) -> None:
+    harness.add("python a.py")
+    live(harness, 1, 100)
+    harness.add(*["python a.py"] * 3)
+    harness.now += 40
+
+    found = suppose(harness, runs=2)
+
+    # Two run for another 60 s, the third then takes the first GPU for 100 s.
+    assert (found.run_s, found.like) == (pytest.approx(100), "kind")
+    assert found.start_at == pytest.approx(harness.now + 60)
+    assert found.end_at == pytest.approx(harness.now + 260)
+    assert [each.slots for each in found.planned] == [["1"], ["0"]]
+    assert found.delays == []
+
+
+def test_jobs_of_a_higher_priority_delay_the_projects_that_wait(harness: Harness) -> None:
+    harness.add("python a.py")
+    live(harness, 1, 100)
+    harness.add(*["python a.py"] * 2)
+    harness.add(*["python a.py"] * 2, project="vision")
+    before = [each.job for each in harness.context.eta.planned_starts()]
+
+    found = suppose(harness, runs=2, priority=5)
+
+    assert found.start_at == pytest.approx(harness.now + 100)
+    [delay] = found.delays
+    assert (delay.project, delay.delay_s) == ("vision", pytest.approx(100))
+    assert [each.job for each in harness.context.eta.planned_starts()] == before
+
+
+def test_the_duration_of_a_supposed_job_comes_from_the_most_similar_jobs(harness: Harness) -> None:
+    assert "nothing is known" in (suppose(harness).problem or "")
+    assert suppose(harness, run_s=30).end_at == pytest.approx(harness.now + 30)
+    harness.add("python a.py")
+    live(harness, 1, 100)
+    assert suppose(harness).like == "kind"
+    assert suppose(harness, project="new").like == "program"
+    found = suppose(harness, "python b.py")
+    assert (found.like, found.run_s) == ("any", pytest.approx(100))
+    assert "not 3" in (suppose(harness, gpus=3).problem or "")
+    assert suppose(harness, gpus=0).start_at == pytest.approx(harness.now)
+
+
+def test_a_million_supposed_runs_take_as_long_as_their_work(harness: Harness) -> None:
+    harness.add("python a.py")
+    live(harness, 1, 100)
+    found = suppose(harness, runs=1_000_000)
+    assert len(found.planned) <= 40
+    assert (found.end_at or 0) - harness.now == pytest.approx(1_000_000 * 100 / 2)

@@ -19,8 +19,9 @@ from stoker.engine.running_attempt import RunningAttempt
 from stoker.errors import UsageError
 from stoker.service.show import show
 from stoker.service.status import status
+from stoker.service.what_if import what_if
 from stoker.store.sharing_records import SharingRecords
-from stoker.wire import JobQuery
+from stoker.wire import JobQuery, WhatIf
 from unit.engine.engine_harness import FAILED, Harness, MakeHarness
 
 if TYPE_CHECKING:
@@ -639,6 +640,20 @@ def test_starts_of_sharing_jobs_are_foretold_by_the_simulator(
     assert len(at_once) == 8  # four share each of two GPUs
     assert {each.slots for each in at_once} == {("0",), ("1",)}
     assert all(each.start_s >= 60 for each in planned if each not in at_once)
+
+
+def test_supposed_jobs_share_gpus_in_the_simulation_as_others_of_their_kind(
+    harness: Harness, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    foretell_at_once(harness, monkeypatch)
+    learn(harness)
+    order = WhatIf(command="train 9", cwd=str(harness.home), runs=8)
+    alone = what_if(harness.context, order)
+    shared = what_if(harness.context, msgspec.structs.replace(order, share="auto"))
+    assert alone.end_at is not None
+    assert shared.end_at is not None
+    assert len(shared.planned) == 8
+    assert shared.end_at < alone.end_at
 
 
 def test_the_forecast_assumes_that_an_unknown_kind_does_not_share(

@@ -47,7 +47,7 @@ EXAMPLES = """\
 _AS_TYPED = ("name", "project", "gpus", "cpus", "priority", "retries", "linger")
 _OWN = (
     *("command", "script", "batch", "format", "chdir", "log", "timeout"),
-    *("snapshot", "sync", "results", "follow", "quiet", "json"),
+    *("snapshot", "sync", "results", "follow", "dry_run", "quiet", "json"),
 )
 
 ARGUMENTS = (
@@ -115,6 +115,7 @@ ARGUMENTS = (
     arg("--sync", action="store_true", help="ship that copy to whatever node; results come back"),
     arg("--results", metavar="DIR", help="what --sync brings back (default: results)"),
     arg("--linger", action="store_true", help="let processes it leaves behind live on"),
+    arg("--dry-run", action="store_true", help="add nothing: say when it would start and be over"),
     arg("--follow", action="store_true", help="show its output until it is over"),
     arg("-q", "--quiet", action="store_true", help="print the id alone"),
     JSON,
@@ -145,6 +146,10 @@ def run(args: Args) -> int:
     message = build_submission(jobs, folder, _options(args, folder))
     if args.chdir is not None and "PWD" in message["env"]:
         message["env"]["PWD"] = os.fsdecode(folder)
+    if args.dry_run:
+        from stoker.cli.forecast_text import print_forecast
+
+        return print_forecast(message, as_json=args.json)
     added = (_send if args.batch is None else _send_many)(message, git_query)
     _print_ids(added, args)
     if args.follow:
@@ -186,6 +191,8 @@ def _check_options(args: Args) -> None:
     for option, name in (("-N", args.name), ("-P", args.project)):
         if name == "":
             raise UsageError(f"{option} is empty: name it, or leave {option} out")
+    if args.dry_run and args.follow:
+        raise UsageError("--dry-run adds nothing to follow: leave --follow out")
     if args.results is not None and not args.sync:
         raise UsageError("--results is what --sync brings back: give --sync as well")
     if args.backoff is not None and not args.retries:
@@ -262,7 +269,7 @@ def _options(args: Args, folder: bytes) -> Message:
         from stoker.cli.add_options import read_options
 
         options.update(read_options(others))
-    if args.snapshot or args.sync:
+    if (args.snapshot or args.sync) and not args.dry_run:
         from stoker.home import find_home
         from stoker.snapshot import take
 

@@ -130,7 +130,7 @@ def run(args: Args) -> int:
         return _print(sweep, null=args.null)
     common = make_submission(args, sweep)
     if args.dry_run:
-        return _dry_run(args, sweep)
+        return _dry_run(args, sweep, common)
     if sweep.is_adaptive:
         from stoker.cli.adaptive_sweep import begin_search
 
@@ -240,7 +240,8 @@ def _print(sweep: Sweep, *, null: bool) -> int:
     return 0
 
 
-def _dry_run(args: Args, sweep: Sweep) -> int:
+def _dry_run(args: Args, sweep: Sweep, common: Submission) -> int:
+    from stoker.cli.forecast_text import ask_forecast, describe_order
     from stoker.cli.safe_text import one_line
     from stoker.client.client import Client
     from stoker.sweeps.earlier_runs import Rerun
@@ -249,10 +250,14 @@ def _dry_run(args: Args, sweep: Sweep) -> int:
         from stoker.cli.adaptive_sweep import dry_run
 
         return dry_run(args, sweep)
+    rerun = Rerun(args.rerun or "undone")
     with Client() as client:
         history, slots = ask_queue(client, sweep, _done_here(client.home, sweep))
-    rerun = Rerun(args.rerun or "undone")
-    todo = sum(1 for _run in history.choose(sweep, rerun))
+        todo, example = 0, None
+        for run in history.choose(sweep, rerun):
+            todo, example = todo + 1, example or run
+        order = describe_order(common, todo, example)
+        plan = ask_forecast(client, order) if order and slots and not args.json else None
     if args.json:
         print_json(_facts(sweep) | {"to_run": todo, "mean_s": history.mean_s, "slots": slots})
         return 0
@@ -264,6 +269,8 @@ def _dry_run(args: Args, sweep: Sweep) -> int:
         print(f"  {one_line(os.fsencode(run.own_command), width=1000)}")
     print(f"folders: {sweep.root}")
     print(f"time: {_estimate(history, todo, slots)}")
+    if plan is not None:
+        print(f"plan: {plan}")
     return 0
 
 
