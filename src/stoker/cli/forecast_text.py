@@ -77,13 +77,16 @@ def print_forecast(message: dict[str, Any], *, as_json: bool) -> int:
 
             print_json(client.forecast(order))
         else:
-            print(ask_forecast(client, order))
+            print(describe_forecast(client.forecast(order), time.time()))
     return 0
 
 
-def ask_forecast(client: Client, order: WhatIf) -> str:
-    """Return the line."""
-    return describe_forecast(client.forecast(order), time.time())
+def foretell_sweep(client: Client, order: WhatIf) -> str | None:
+    """Return the line; None if it would say no more than that its runs start now and were never measured."""
+    found, now = client.forecast(order), time.time()
+    if found.like == "kind" or (found.start_at or now) - now > _SOON_S:
+        return describe_forecast(found, now)
+    return None
 
 
 def describe_forecast(prediction: Prediction, now: float) -> str:

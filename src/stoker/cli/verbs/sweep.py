@@ -241,7 +241,7 @@ def _print(sweep: Sweep, *, null: bool) -> int:
 
 
 def _dry_run(args: Args, sweep: Sweep, common: Submission) -> int:
-    from stoker.cli.forecast_text import ask_forecast, describe_order
+    from stoker.cli.forecast_text import describe_order, foretell_sweep
     from stoker.cli.safe_text import one_line
     from stoker.client.client import Client
     from stoker.sweeps.earlier_runs import Rerun
@@ -257,7 +257,7 @@ def _dry_run(args: Args, sweep: Sweep, common: Submission) -> int:
         for run in history.choose(sweep, rerun):
             todo, example = todo + 1, example or run
         order = describe_order(common, todo, example)
-        plan = ask_forecast(client, order) if order and slots and not args.json else None
+        plan = foretell_sweep(client, order) if order and slots and not args.json else None
     if args.json:
         print_json(_facts(sweep) | {"to_run": todo, "mean_s": history.mean_s, "slots": slots})
         return 0
