@@ -149,7 +149,8 @@ def test_jobs_that_are_not_added_start_behind_the_queue_and_delay_nobody(harness
     found = suppose(harness, runs=2)
 
     # Two run for another 60 s, the third then takes the first GPU for 100 s.
-    assert (found.run_s, found.like) == (pytest.approx(100), "kind")
+    assert found.run_s == pytest.approx(100)
+    assert found.like == "kind"
     assert found.start_at == pytest.approx(harness.now + 60)
     assert found.end_at == pytest.approx(harness.now + 260)
     assert [each.slots for each in found.planned] == [["1"], ["0"]]
@@ -167,7 +168,8 @@ def test_jobs_of_a_higher_priority_delay_the_projects_that_wait(harness: Harness
 
     assert found.start_at == pytest.approx(harness.now + 100)
     [delay] = found.delays
-    assert (delay.project, delay.delay_s) == ("vision", pytest.approx(100))
+    assert delay.project == "vision"
+    assert delay.delay_s == pytest.approx(100)
     assert [each.job for each in harness.context.eta.planned_starts()] == before
 
 
@@ -179,7 +181,8 @@ def test_the_duration_of_a_supposed_job_comes_from_the_most_similar_jobs(harness
     assert suppose(harness).like == "kind"
     assert suppose(harness, project="new").like == "program"
     found = suppose(harness, "python b.py")
-    assert (found.like, found.run_s) == ("any", pytest.approx(100))
+    assert found.like == "any"
+    assert found.run_s == pytest.approx(100)
     assert "not 3" in (suppose(harness, gpus=3).problem or "")
     assert suppose(harness, gpus=0).start_at == pytest.approx(harness.now)
 
