@@ -2,23 +2,25 @@
 
     PYTHONPATH=src python3 benchmarks/gpu_sizes.py [--runs 80] [--seed 0] [--budget 560]
 
-Each sweep draws the sizes of its runs at random, no two alike, in a home that knows nothing. While the runs
-go by, this program notes what is set aside for each as it begins, and why. Afterwards it compares that with
-the peak that was measured. A run that began with the whole GPU, or with a cap from runs with other
-parameters, was not predicted. `--dry` runs it over fake GPUs.
+Each training is swept twice, in a home that knows nothing at first: a quarter of the runs, then the others.
+Their sizes are drawn at random, no two alike. While the runs go by, this program notes what is set aside for
+each as it begins, and why. Afterwards it compares that with the peak that was measured. A run that began with
+the whole GPU, or with a cap from runs with other parameters, was not predicted. `--dry` takes fake GPUs.
+With OUT set, a file there has the parameters, the peak and what was set aside of each run.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import random
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
@@ -75,22 +77,54 @@ SWEEPS = (
 )
 
 
+@dataclass(frozen=True)
+class Run:
+    """What was set aside for a run as it began, and what it took."""
+
+    sizes: tuple[float, ...]
+    peak_bytes: int
+    reserved_bytes: int
+    because: str
+    attempts: int
+    is_done: bool
+
+    @property
+    def had_all(self) -> bool:
+        """Whether it began with the whole GPU."""
+        return not self.reserved_bytes or "whole GPU" in self.because
+
+    @property
+    def had_cap(self) -> bool:
+        """Whether it began with a cap from runs with other parameters."""
+        return self.because.startswith(_A_CAP)
+
+    @property
+    def used(self) -> float:
+        """Its peak, as a part of what was set aside."""
+        return self.peak_bytes / self.reserved_bytes
+
+
 @dataclass
 class Seen:
-    """What a sweep has shown: real ÷ set aside of each predicted run, and the runs that were not."""
+    """The runs of a training."""
 
-    used: list[float] = field(default_factory=list)
-    caps: int = 0
-    whole: int = 0
-    again: int = 0
-    failed: int = 0
-    peaks: list[int] = field(default_factory=list)
-    took_s: float = 0.0
+    runs: list[Run]
+    took_s: float
+
+    @property
+    def predicted(self) -> list[Run]:
+        """The runs whose memory was predicted."""
+        return [run for run in self.runs if not (run.had_all or run.had_cap)]
 
     @property
     def too_small(self) -> int:
         """How many predicted runs took more than was set aside for them."""
-        return sum(part > 1.0 for part in self.used)
+        return sum(run.used > 1.0 for run in self.predicted)
+
+    @property
+    def failed(self) -> int:
+        """How many runs failed for good."""
+        return sum(not run.is_done for run in self.runs)
 
 
 def main() -> int:
@@ -124,34 +158,39 @@ def main() -> int:
     if os.environ.get("OUT"):
         with open(os.path.join(os.environ["OUT"], f"{NAME}.md"), "w", encoding="utf-8") as file:
             file.write(text)
+        with open(os.path.join(os.environ["OUT"], f"{NAME}.json"), "w", encoding="utf-8") as file:
+            runs = {name: [asdict(run) for run in each.runs] for name, each in seen.items()}
+            json.dump(runs, file, indent=1)
     return 0 if all(figure.holds for figure in result.figures) else 1
 
 
 def measure(sweep: Sweep, runs: int, draw: random.Random, folder: str, *, dry: bool) -> Seen:
-    """Let the runs of a sweep go by, in a home of its own."""
+    """Let the runs of both sweeps of a training go by, in a home of its own."""
     home = tempfile.mkdtemp(dir=folder)
     os.environ["STOKER_HOME"] = os.path.join(home, "stoker")
     stoker = [sys.executable, "-m", "stoker"]
     subprocess.run([*stoker, "daemon", "start"], cwd=home, check=True)
     began = time.monotonic()
+    sizes = _draw(sweep, runs, draw)
+    set_aside: dict[int, tuple[int, str]] = {}
     try:
-        words = [
-            *stoker,
-            "sweep",
-            "--name",
-            "sizes",
-            _command(sweep, dry=dry),
-            _drawn(sweep, runs, draw),
-        ]
-        subprocess.run(words, cwd=home, check=True)
         with Client() as client:
-            set_aside = dict(_watch(client))
-            jobs = [client.show(job.id) for job in client.jobs()]
+            for name, part in (("first", sizes[: runs // 4]), ("second", sizes[runs // 4 :])):
+                columns = (
+                    ",".join(f"{value:.7g}" for value in each) for each in zip(*part, strict=True)
+                )
+                given = f"{','.join(sweep.draw)}=zip({', '.join(f'[{each}]' for each in columns)})"
+                words = [*stoker, "sweep", "--name", name, _command(sweep, dry=dry), given]
+                subprocess.run(words, cwd=home, check=True)
+                set_aside.update(_watch(client))
+            jobs = sorted((client.show(job.id) for job in client.jobs()), key=lambda job: job.id)
     finally:
         subprocess.run([*stoker, "daemon", "stop", "--kill"], cwd=home, check=False)
-    seen = _judge(jobs, set_aside)
-    seen.took_s = time.monotonic() - began
-    return seen
+    judged = [
+        _judge(job, each, *set_aside.get(job.id, (0, "")))
+        for job, each in zip(jobs, sizes, strict=True)
+    ]
+    return Seen(judged, time.monotonic() - began)
 
 
 def _command(sweep: Sweep, *, dry: bool) -> str:
@@ -163,13 +202,12 @@ def _command(sweep: Sweep, *, dry: bool) -> str:
     return f"{sys.executable} {WORK} {sweep.kind} {sweep.fixed} {values}"
 
 
-def _drawn(sweep: Sweep, runs: int, draw: random.Random) -> str:
-    """The values of all runs, no two alike, as an argument of `stoker sweep`."""
+def _draw(sweep: Sweep, runs: int, draw: random.Random) -> list[tuple[float, ...]]:
+    """The parameters of all runs, no two alike."""
     found: dict[tuple[float, ...], None] = {}
     while len(found) < runs:
         found[tuple(choose(draw) for choose in sweep.draw.values())] = None
-    columns = [",".join(f"{value:.7g}" for value in column) for column in zip(*found, strict=True)]
-    return f"{','.join(sweep.draw)}=zip({', '.join(f'[{column}]' for column in columns)})"
+    return list(found)
 
 
 def _watch(client: Client) -> Iterator[tuple[int, tuple[int, str]]]:
@@ -188,38 +226,38 @@ def _watch(client: Client) -> Iterator[tuple[int, tuple[int, str]]]:
         time.sleep(_POLL_S)
 
 
-def _judge(jobs: Sequence[JobDetail], set_aside: dict[int, tuple[int, str]]) -> Seen:
-    seen = Seen()
-    for job in jobs:
-        seen.failed += job.state is not State.DONE
-        seen.again += len(job.attempts) > 1
-        peak = max(
-            (each.gpu_use.mem_peak_bytes or 0 for each in job.attempts if each.gpu_use), default=0
-        )
-        seen.peaks.append(peak)
-        reserved, because = set_aside.get(job.id, (0, "whole"))
-        if "whole GPU" in because or not reserved:
-            seen.whole += 1
-        elif because.startswith(_A_CAP):
-            seen.caps += 1
-        elif peak:
-            seen.used.append(peak / reserved)
-    return seen
+def _judge(job: JobDetail, sizes: tuple[float, ...], reserved_bytes: int, because: str) -> Run:
+    peaks = [each.gpu_use.mem_peak_bytes or 0 for each in job.attempts if each.gpu_use]
+    return Run(
+        sizes=sizes,
+        peak_bytes=max(peaks, default=0),
+        reserved_bytes=reserved_bytes,
+        because=because,
+        attempts=len(job.attempts),
+        is_done=job.state is State.DONE,
+    )
 
 
 def _describe(seen: Seen) -> str:
-    gib = [peak / GIB for peak in seen.peaks]
-    part = f"{spread(seen.used).median:.2f} (at most {max(seen.used):.3f})" if seen.used else "–"
+    gib = [run.peak_bytes / GIB for run in seen.runs]
+    used = [run.used for run in seen.predicted]
+    part = f"{spread(used).median:.2f} (at most {max(used):.3f})" if used else "–"
+    alone, caps, again = (
+        sum(found)
+        for found in zip(
+            *((run.had_all, run.had_cap, run.attempts > 1) for run in seen.runs), strict=True
+        )
+    )
     return (
-        f"{len(seen.peaks)} runs of {min(gib):.2f} to {max(gib):.2f} GiB in {seen.took_s:.0f} s; "
-        f"{len(seen.used)} predicted, {seen.too_small} too small; real ÷ set aside {part}; "
-        f"{seen.caps} with a cap, {seen.whole} alone, {seen.again} ran again, {seen.failed} failed"
+        f"{len(gib)} runs of {min(gib):.2f} to {max(gib):.2f} GiB in {seen.took_s:.0f} s; "
+        f"{len(used)} predicted, {seen.too_small} too small; real ÷ set aside {part}; "
+        f"{caps} with a cap, {alone} alone, {again} ran again, {seen.failed} failed"
     )
 
 
 def report(seen: dict[str, Seen]) -> Result:
     """The figures over all sweeps, and a table of each."""
-    predicted = sum(len(each.used) for each in seen.values())
+    predicted = sum(len(each.predicted) for each in seen.values())
     too_small = sum(each.too_small for each in seen.values())
     failed = sum(each.failed for each in seen.values())
     return Result(
