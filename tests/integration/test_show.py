@@ -54,14 +54,19 @@ def test_measured_usage_is_shown(queue: Queue) -> None:
     assert re.search(r"\d+\.\d MiB", queue.ok("show", "@"))
 
 
-def test_a_name_of_several_jobs_is_answered_with_their_ids(queue: Queue) -> None:
-    queue.add("-N", "same", "-g", "0", "true")
-    queue.add("-N", "same", "-g", "0", "true")
+def test_a_name_of_several_jobs_means_the_newest_once_they_have_ended(queue: Queue) -> None:
+    queue.add("-N", "same", "--hold", "true")
+    queue.add("-N", "same", "--hold", "true")
 
     ended = queue("show", "same")
-
     assert ended.code == 2
-    assert re.fullmatch(r"stoker: 'same' names 2 jobs \(1, 2\).*\n", ended.err)
+    assert re.fullmatch(r"stoker: 'same' names 2 jobs that have not ended \(1, 2\).*\n", ended.err)
+    queue.ok("kill", "2")
+    queue.ok("kill", "same")
+    assert queue.states() == {1: "killed", 2: "killed"}
+    assert queue.show("same")["id"] == 2
+    ended = queue("rm", "same")
+    assert ended.err.startswith("stoker: 'same' names 2 jobs (1, 2)")
     assert queue("show", "nobody").code == 1
 
 

@@ -1,10 +1,13 @@
-"""Finds the jobs of a selection."""
+"""Finds the jobs of a selection.
+
+A name that several jobs have means the one that has not ended, and if all have ended, the newest.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 
-from stoker.core.lifecycle import State
+from stoker.core.lifecycle import State, is_final
 from stoker.core.selector import Last, Named, Span, Term, parse_selector
 from stoker.engine.context import QueueContext
 from stoker.errors import NotFoundError, UsageError
@@ -24,12 +27,21 @@ def find_one(context: QueueContext, text: str) -> int:
     return found[0]
 
 
-def find(context: QueueContext, selection: Selection) -> list[tuple[int, State]]:
-    """Return the jobs of a selection with their states, in the order of their ids."""
+def find(
+    context: QueueContext, selection: Selection, *, one_of_name: bool = False
+) -> list[tuple[int, State]]:
+    """Return the jobs of a selection with their states, in the order of their ids.
+
+    With `one_of_name` a name that several jobs have is refused, also if only one of them has not ended.
+    """
     if selection.project is not None:
         check_project(context, selection.project)
     if selection.ids is not None:
-        rows = dict(row for term in parse_selector(selection.ids) for row in _find(context, term))
+        rows = dict(
+            row
+            for term in parse_selector(selection.ids)
+            for row in _find(context, term, one_of_name=one_of_name)
+        )
         return sorted(_narrow(context, rows, selection).items())
     if not (selection.all or selection.states or selection.project):
         raise UsageError("no job is named: give ids, a state (-s), a project (-P), or --all")
@@ -106,7 +118,9 @@ def _narrow(
     return rows
 
 
-def _find(context: QueueContext, term: Term) -> list[tuple[int, State]]:
+def _find(
+    context: QueueContext, term: Term, *, one_of_name: bool = False
+) -> list[tuple[int, State]]:
     match term:
         case Last():
             rows = job_queries.newest_job(context.database)
@@ -117,7 +131,7 @@ def _find(context: QueueContext, term: Term) -> list[tuple[int, State]]:
             _check_any(context, term)
             return job_queries.jobs_between(context.database, term.first, term.last)
         case Named():
-            return [_named(context, term)]
+            return [_named(context, term, one_of_name=one_of_name)]
 
 
 def _check_any(context: QueueContext, span: Span) -> None:
@@ -127,7 +141,7 @@ def _check_any(context: QueueContext, span: Span) -> None:
         raise NotFoundError(f"there are no jobs {span.first}-{span.last}: stoker ls -a shows all")
 
 
-def _named(context: QueueContext, term: Named) -> tuple[int, State]:
+def _named(context: QueueContext, term: Named, *, one_of_name: bool) -> tuple[int, State]:
     rows = [
         (job.id, job.state)
         for job in job_queries.jobs_named(context.database, term.name)
@@ -136,8 +150,11 @@ def _named(context: QueueContext, term: Named) -> tuple[int, State]:
     label = "/".join(str(part) for part in (term.project, term.name, term.id) if part is not None)
     if not rows:
         raise NotFoundError(f"there is no job {label!r}: stoker ls -a shows all")
+    if not one_of_name:
+        rows = [(job, state) for job, state in rows if not is_final(state)] or rows[-1:]
     if len(rows) > 1:
         ids = ", ".join(str(job) for job, _state in rows[:_LISTED])
         more = ", …" if len(rows) > _LISTED else ""
-        raise UsageError(f"{label!r} names {len(rows)} jobs ({ids}{more}): use an id")
+        which = "" if one_of_name else " that have not ended"
+        raise UsageError(f"{label!r} names {len(rows)} jobs{which} ({ids}{more}): use an id")
     return rows[0]

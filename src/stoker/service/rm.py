@@ -25,7 +25,7 @@ from stoker.wire import Changed, Refusal, Remove
 
 async def rm(context: QueueContext, order: Remove) -> Changed:
     """Remove ended and waiting jobs with their logs; with `kill` also running jobs, once they have ended."""
-    found = [job for job, _state in find(context, order)]
+    found = [job for job, _state in find(context, order, one_of_name=True)]
     named = order.ids is not None
     gone: list[int] = []
     if order.kill:

@@ -71,14 +71,36 @@ def test_what_is_not_there_is_an_error_that_names_it(
         count(queue.context, Selection(ids=text))
 
 
-def test_a_name_of_several_jobs_is_an_error_that_lists_their_ids(queue: Harness) -> None:
-    with pytest.raises(UsageError, match=r"'two' names 2 jobs \(2, 3\): use an id"):
+def test_a_name_of_several_jobs_that_have_not_ended_is_an_error_that_lists_their_ids(
+    queue: Harness,
+) -> None:
+    complaint = r"'two' names 2 jobs that have not ended \(2, 3\): use an id"
+    with pytest.raises(UsageError, match=complaint):
         ids(queue, "two")
+    with pytest.raises(UsageError, match=complaint):
+        find_one(queue.context, "two")
+
+
+def test_of_jobs_with_one_name_the_one_that_has_not_ended_is_meant_else_the_newest(
+    queue: Harness,
+) -> None:
+    assert ids(queue, "one") == [4], "job 1 has ended"
+    assert find_one(queue.context, "one") == 4
+    assert count(queue.context, Selection(ids="one")) == {State.WAITING: 1}
+    queue.end("3.1", FAILED)
+    assert ids(queue, "two") == [2], "job 3 has ended"
+    queue.end("2.1", FAILED)
+    assert ids(queue, "two") == [3]
+
+
+def test_a_verb_that_removes_jobs_takes_a_name_of_one_job_alone(queue: Harness) -> None:
+    with pytest.raises(UsageError, match=r"'one' names 2 jobs \(1, 4\): use an id"):
+        find(queue.context, Selection(ids="one"), one_of_name=True)
 
 
 def test_of_very_many_not_all_ids_are_listed(harness: Harness) -> None:
     harness.add(*["a"] * 30, name="same")
-    with pytest.raises(UsageError, match=r"names 30 jobs \(1, 2, .*, 20, …\)"):
+    with pytest.raises(UsageError, match=r"names 30 jobs that have not ended \(1, 2, .*, 20, …\)"):
         ids(harness, "same")
 
 
