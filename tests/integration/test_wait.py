@@ -168,3 +168,16 @@ def test_an_unknown_project_is_an_error(queue: Queue) -> None:
         assert ended.err == "stoker: no project 'nope'; projects: rates, vision\n", verb
     assert queue("ls", "--json", "-P", "nope").code == 1
     assert queue("ls", "-a", "-P", "nope").code == 1
+
+
+def test_a_paused_project_is_told_at_once_also_while_a_job_of_it_runs(queue: Queue) -> None:
+    queue.add("-P", "vision", "sleep 1000")
+    queue.until_running(1)
+    queue.ok("pause", "--queue", "-P", "vision")
+    queue.add("-P", "vision", "true")
+    with queue.terminal("wait", "-P", "vision") as terminal:
+        terminal.read_until(
+            lambda shown: "project vision is paused (paused by hand): stoker resume" in shown
+        )
+        assert "nothing runs" not in terminal.plain()
+        terminal.interrupt()

@@ -30,6 +30,7 @@ class Publisher:
         ] = []  # of jobs that are over
         self.attempt_followers: list[Callable[[RunningAttempt, Outcome], None]] = []
         self.notices: deque[str] = deque(maxlen=_NOTICES)
+        self._pauses: dict[str, str] = {}  # the notice of each pause that has one
 
     def on_launch(self, running: RunningAttempt) -> None:
         """Publish that a job is about to start."""
@@ -64,6 +65,16 @@ class Publisher:
         self.notices.append(f"{stamp} {text}")
         log(text)
         self._events.publish(NoticeEvent(text=text, at=time.time()))
+
+    def on_pause(self, paused: str, text: str) -> None:
+        """Publish the notice of a pause, kept until it is over; `paused` names what is paused."""
+        self.on_notice(text)
+        self._pauses[paused] = self.notices[-1]
+
+    def on_resume(self, paused: str) -> None:
+        """Drop the notice of a pause that is over."""
+        with contextlib.suppress(KeyError, ValueError):
+            self.notices.remove(self._pauses.pop(paused))
 
     def _publish(self, running: RunningAttempt, state: State, reason: str | None = None) -> None:
         if not self._events.is_heard:

@@ -10,23 +10,24 @@ from stoker.core.lifecycle import Event
 from stoker.core.sharing.rules import Mode
 from stoker.engine.admission import Admission, name_of, remedy_of
 from stoker.engine.running_attempt import RunningAttempt
+from stoker.store.queue_jobs import Facts
 
-# The same fault has different numbers in each run: steps, pids, free memory.
 _DIGITS = re.compile(r"\d+(?:\.\d+)?")
+_LEAST_WORD = 2
 
 
 class FailureLimit:
     """Counts failures and pauses projects. The jobs without a project count as one project.
 
     `limit` equal failures in a row pause a project; 0 means never. `most` is the total of failures
-    that pauses a project, counted since its last such pause. Tasks of gpulimit are not counted:
-    gpulimit never pauses.
+    that pauses a project, counted since its last such pause. `tell` gets what is paused, and a notice. Tasks
+    of gpulimit are not counted: gpulimit never pauses.
     """
 
     def __init__(
         self,
         admission: Admission,
-        tell: Callable[[str], None],
+        tell: Callable[[str, str], None],
         take_back: Callable[[str | None], None],
     ) -> None:
         self._admission = admission
@@ -47,7 +48,7 @@ class FailureLimit:
         if project is not None and project in self.most and self._has_failed(running, outcome):
             self._count_all(project, outcome)
         if self.limit and project not in self._admission.projects_paused:
-            self._count_in_a_row(project, outcome)
+            self._count_in_a_row(facts, outcome)
 
     @staticmethod
     def _has_failed(running: RunningAttempt, outcome: Outcome) -> bool:
@@ -62,13 +63,13 @@ class FailureLimit:
             failed = "1 job" if count == 1 else f"{count} jobs"
             self._pause(project, f"{failed} failed, the last: {outcome.reason}")
 
-    def _count_in_a_row(self, project: str | None, outcome: Outcome) -> None:
+    def _count_in_a_row(self, facts: Facts, outcome: Outcome) -> None:
+        project = facts.request.project
         if outcome.event is not Event.FAIL or outcome.reason is None or outcome.failure is not None:
             if outcome.event is Event.SUCCEED:
                 self._streaks.pop(project, None)
             return
-        status, _, words = outcome.reason.partition(": ")
-        pattern = f"{status}: {_DIGITS.sub('#', words)}"
+        pattern = _pattern_of(outcome.reason, facts.command)
         last_pattern, count = self._streaks.get(project, ("", 0))
         count = count + 1 if last_pattern == pattern else 1
         self._streaks[project] = (pattern, count)
@@ -81,4 +82,19 @@ class FailureLimit:
             return  # no job is left that a pause could save
         self._admission.pause_project(project, text)
         self._take_back(project)
-        self._tell(f"{name_of(project)} paused, {text}; {remedy_of(project)} goes on")
+        name = name_of(project)
+        self._tell(name, f"{name} paused, {text}; {remedy_of(project)} goes on")
+
+
+def _pattern_of(reason: str, command: bytes) -> str:
+    """Return what the reasons of one fault have in common.
+
+    Each run has its own numbers (steps, pids, free memory), and its own words of the command line.
+    """
+    status, _, words = reason.partition(": ")
+    line = command.decode(errors="replace")
+    kept = [
+        "#" if len(word) >= _LEAST_WORD and word in line else _DIGITS.sub("#", word)
+        for word in words.split()
+    ]
+    return f"{status}: {' '.join(kept)}"

@@ -235,9 +235,8 @@ class ForegroundEngine:
                 self.engine.end_all("interrupted")
             elif self._signal_count == 1:
                 name, count = signal.Signals(signum).name, len(self.engine.slot_table.running)
-                self._listener.on_notice(
-                    f"{name}: starting no more; {count} still running, once more to kill them"
-                )
+                still = f"{count} still running, once more to kill them" if count else "none runs"
+                self._listener.on_notice(f"{name}: starting no more; {still}")
                 self.engine.drain()
             elif self._signal_count == 2 and self.engine.slot_table.running:
                 self.engine.kill_all("interrupted")

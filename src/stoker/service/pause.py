@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from stoker.core.lifecycle import State
+from stoker.engine.admission import QUEUE, name_of
 from stoker.engine.context import QueueContext
 from stoker.errors import ConflictError
 from stoker.failpoints import reach
@@ -86,6 +87,9 @@ def _resume_queue(context: QueueContext, project: str | None) -> Changed:
                 raise ConflictError("the queue is not paused")
             admission.resume_queue()
     reach("resume-committed")
+    context.publisher.on_resume(name_of(project))
+    if project is None:
+        context.publisher.on_resume(QUEUE)
     context.events.touch()
     context.driver.poke()
     return Changed(ids=[])

@@ -12,7 +12,7 @@ import msgspec
 from stoker.core.job import Attempt
 from stoker.core.node import NodeFacts
 from stoker.core.slot import Slot
-from stoker.engine.admission import Admission
+from stoker.engine.admission import QUEUE, Admission
 from stoker.engine.asyncio_driver import AsyncioDriver
 from stoker.engine.attempt_starts import Prepare
 from stoker.engine.build import EngineParts, build_engine
@@ -212,8 +212,9 @@ class _QueueBuilder:
     def _pause_queue(self, reason: str) -> None:
         if self.admission.queue_paused is None:
             self.admission.pause_queue(reason)
-            self.publisher.on_notice(
-                f"the queue is paused, {reason}; stoker resume --queue goes on once there is space"
+            self.publisher.on_pause(
+                QUEUE,
+                f"the queue is paused, {reason}; stoker resume --queue goes on once there is space",
             )
 
     def _reload(self) -> None:
@@ -252,7 +253,7 @@ def assemble(
         pending=queue.pending,
         admission=admission,
         reservations=queue.reservations,
-        failure_limit=FailureLimit(admission, publisher.on_notice, engine.revoke_followers),
+        failure_limit=FailureLimit(admission, publisher.on_pause, engine.revoke_followers),
         hooks=Hooks(sources.config, publisher.on_notice),
         eta=Eta(sources.database, queue.jobs, queue.slot_table, forecast),
         ranks=QueueRanks(sources.database, queue.jobs, sources.config.text("order")),

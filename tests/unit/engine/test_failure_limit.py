@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from stoker.engine.failure_limit import _pattern_of
 from unit.engine.engine_harness import FAILED, Harness, MakeHarness
 
 
@@ -30,6 +31,19 @@ def test_equal_failures_in_a_row_pause_their_project_with_the_reason(
     harness.end("10.1")
     harness.resume(queue=True, project="p")
     assert harness.executor.running == ["4.1"]
+
+
+def test_the_notice_of_a_pause_ends_with_it(make_harness: MakeHarness) -> None:
+    harness = make_harness(gpus=1)
+    harness.add(*["x"] * 4, project="p")
+    harness.context.publisher.on_notice("a notice of something else")
+    for number in (1, 2, 3):
+        end(harness, f"{number}.1", FAILED)
+    assert "project p is paused" in harness.notices()
+    harness.resume(queue=True, project="p")
+
+    assert "project p is paused" not in harness.notices()
+    assert harness.notices().endswith("a notice of something else")
 
 
 def test_it_takes_as_many_again_after_it_was_resumed(make_harness: MakeHarness) -> None:
@@ -162,3 +176,12 @@ def test_so_many_failures_in_all_pause_a_project_that_has_a_bound(
     harness.resume(queue=True, project="p")
     end(harness, "4.1", FAILED)
     assert not harness.context.admission.projects_paused, "it takes as many again"
+
+
+def test_words_of_the_own_command_and_numbers_make_no_other_fault() -> None:
+    def pattern(opt: str, line: int) -> str:
+        reason = f"exit 2: train.py: error in line {line}: unrecognized arguments: --opt={opt}"
+        return _pattern_of(reason, f"python train.py --opt={opt}".encode())
+
+    assert pattern("sgd", 12) == pattern("adam", 7)
+    assert pattern("sgd", 12) != _pattern_of("exit 2: train.py: no such file", b"python train.py")

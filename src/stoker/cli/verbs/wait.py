@@ -143,21 +143,41 @@ def _announce_nothing(client: Client | LightClient) -> None:
 def _report_standstill(
     client: Client | LightClient, steps: Iterable[Progress], project: str | None
 ) -> Iterator[Progress]:
-    """Write once that no job will start by itself, and what to do about it."""
+    """Write once that no job will start by itself, and what to do about it.
+
+    For a project, a pause is told also while some of its jobs still run.
+    """
     reported = False
     for step in steps:
-        going = any(step.counts.get(state) for state in _GOING)
-        if step.left and not going and not reported:
-            reasons = describe_pauses(client.status(), project)
-            reasons += [
-                f"{_join({state: count})}: {remedy}"
-                for state, remedy in _STUCK.items()
-                if (count := step.counts.get(state, 0))
-            ]
-            if reasons:
-                note(f"still waiting, but nothing runs; {'; '.join(reasons)}")
-                reported = True
+        if step.left and not reported:
+            going = any(step.counts.get(state) for state in _GOING)
+            lines = (
+                _describe_pause(client, step, project)
+                if going
+                else _describe_stop(client, step, project)
+            )
+            for line in lines:
+                note(line)
+            reported = bool(lines)
         yield step
+
+
+def _describe_pause(client: Client | LightClient, step: Progress, project: str | None) -> list[str]:
+    """Describe why waiting jobs of a project will not start, although others still run."""
+    if project is None or not step.counts.get(State.WAITING):
+        return []
+    return describe_pauses(client.status(), project)
+
+
+def _describe_stop(client: Client | LightClient, step: Progress, project: str | None) -> list[str]:
+    """Describe in a line why nothing runs."""
+    reasons = describe_pauses(client.status(), project)
+    reasons += [
+        f"{_join({state: count})}: {remedy}"
+        for state, remedy in _STUCK.items()
+        if (count := step.counts.get(state, 0))
+    ]
+    return [f"still waiting, but nothing runs; {'; '.join(reasons)}"] if reasons else []
 
 
 def _last(steps: Iterable[Progress]) -> Progress | None:
