@@ -19,13 +19,16 @@ def test_what_was_learned_of_a_kind_foretells_the_next(queue: Queue) -> None:
     assert re.search(r"60 waiting +~[23]m left", queue.ok("status"))
     assert re.search(r"the whole queue: ~[23]m left", queue.shown("ls"))
     learned = queue.ok("add", "--dry-run", "-g", "2", "sleep 2")
-    assert re.fullmatch(r"starts in ~[23]m, done ~\d\d:\d\d, \d\.\ds each\n", learned)
+    assert re.fullmatch(
+        r"the queue is paused \(paused by hand\); once it is resumed, starts in ~[23]m, done ~\d\d:\d\d, \d\.\ds each\n",
+        learned,
+    )
     planned = json.loads(queue.ok("add", "--dry-run", "-g", "2", "-p", "1", "--json", "sleep 2"))
     assert planned["like"] == "kind"
     assert [each["project"] for each in planned["delays"]] == [None]
     assert "as runs of this program took" in queue.ok("add", "--dry-run", "-P", "new", "sleep 2")
     sweep = queue.ok("sweep", "--dry-run", "sleep {s}", "s=2,3")
-    assert re.search(r"(?m)^plan: starts in ~[23]m, done ", sweep)
+    assert re.search(r"(?m)^plan: the queue is paused.* starts in ~[23]m, done ", sweep)
     assert len(queue.ls()) == 61
     queue.ok("start", "2")
     queue.until_running(2)

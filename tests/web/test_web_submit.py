@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
+
+from playwright.sync_api import expect
+
+from web.axe import find_barriers
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -144,6 +149,37 @@ def test_a_sweep_is_previewed_while_typing_and_then_queued(site: Site) -> None:
     page.get_by_text(f"6 runs in the queue, jobs {min(added)} to {max(added)}").wait_for()
     page.get_by_role("link", name="See the sweep").click()
     page.get_by_role("heading", name="first").wait_for()
+
+
+def test_a_form_says_when_its_runs_would_start_and_whom_they_would_delay(site: Site) -> None:
+    site.queue.ok("add", "-P", "vision", "sleep 1.2")
+    site.queue.ok("wait")
+    site.queue.ok("pause", "--queue")
+    (site.queue.work / "batch").write_text("sleep 1.2\n" * 60)
+    site.queue.ok("add", "-P", "vision", "--batch", "batch")
+    page = open_form(site, "sweep")
+    page.fill("#sweep-text", "sleep {s}")
+    page.fill("#sweep-words", "s=1,2,3")
+    told = page.get_by_role("region", name="What if")
+    expect(told).to_contain_text(re.compile(r"starts in ~\d+s, done ~\d\d:\d\d"))
+    expect(told).to_contain_text("once it is resumed")
+    expect(told).not_to_contain_text("delays")
+    expect(told.get_by_role("img")).to_have_attribute("aria-label", re.compile("are expected"))
+    page.fill("#sweep-priority", "5")
+    page.fill("#sweep-words", "s=range(60)")
+    expect(told).to_contain_text(re.compile(r"starts now, .*delays project vision by"))
+    assert find_barriers(page) == []
+    told.get_by_label("GPUs each").fill("2")
+    expect(page.locator("#sweep-gpus")).to_have_value("2")
+    page.fill("#sweep-words", "s=1,2,3")
+    page.get_by_label("Share GPUs").select_option("never")
+    page.get_by_role("button", name="Queue 3 runs").click()
+    page.get_by_text("3 runs in the queue, jobs").wait_for()
+    job = site.queue.show()
+    assert (job["gpus"], job["share"], job["priority"]) == (2, None, 5)
+    page.goto(f"{site.url}#/submit?form=job")
+    page.fill("#job-command", "sleep 1")
+    expect(told).to_contain_text(re.compile(r"starts in ~\d+s, done ~"))
 
 
 def test_errors_of_a_sweep_are_shown_beside_their_fields(site: Site) -> None:

@@ -94,7 +94,8 @@ def describe_forecast(prediction: Prediction, now: float) -> str:
     if prediction.start_at is None or prediction.end_at is None or prediction.run_s is None:
         return prediction.problem or "nothing is known"
     wait_s = prediction.start_at - now
-    parts = ["starts now" if wait_s < _SOON_S else f"starts in ~{format_roughly(wait_s)}"]
+    start = "starts now" if wait_s < _SOON_S else f"starts in ~{format_roughly(wait_s)}"
+    parts = [f"{prediction.paused}; once it is resumed, {start}" if prediction.paused else start]
     is_far = prediction.end_at - now > _DAY_S
     form = "%a %H:%M" if is_far else "%H:%M"
     parts.append(f"done ~{time.strftime(form, time.localtime(prediction.end_at))}")

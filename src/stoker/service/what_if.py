@@ -22,6 +22,7 @@ def what_if(context: QueueContext, order: WhatIf) -> Prediction:
     if foretold is None:
         return Prediction(problem="nothing is known yet of how long such jobs take")
     now = time.time()
+    paused = next(iter(context.admission.pauses(order.project)), "").rpartition(": stoker")[0]
     if order.gpus == 0:
         rounds = math.ceil(order.runs / max(1, context.engine.slot_table.cpu_places))
         return Prediction(
@@ -29,6 +30,7 @@ def what_if(context: QueueContext, order: WhatIf) -> Prediction:
             like=foretold.like,
             start_at=now,
             end_at=now + rounds * foretold.run_s,
+            paused=paused or None,
         )
     if not foretold.planned:
         return Prediction(
@@ -42,6 +44,7 @@ def what_if(context: QueueContext, order: WhatIf) -> Prediction:
         like=foretold.like,
         start_at=now + min(each.start_s for each in foretold.planned),
         end_at=now + max(each.end_s for each in foretold.planned),
+        paused=paused or None,
         delays=[ProjectDelay(project=name, delay_s=delay_s) for name, delay_s in delays],
         planned=[
             TimelinePlan(

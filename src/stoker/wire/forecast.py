@@ -52,4 +52,5 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
     end_at: float | None = None
     delays: list[ProjectDelay] = []
     planned: list[TimelinePlan] = []
+    paused: str | None = None  # what is paused and why; the times count from its end
     problem: str | None = None

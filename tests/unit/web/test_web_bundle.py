@@ -50,3 +50,27 @@ def test_the_page_loads_one_script_that_contains_every_page() -> None:
     for path in assets:
         if path.startswith("/pages/"):
             assert f"'{path}'()" in script
+
+
+def test_a_bundle_leaves_comments_out_but_no_code() -> None:
+    source = """\
+/** Head. */
+
+import {x} from '/x.js';
+
+/**
+ * Says x.
+ * @param {string} a
+ */
+export function f(a) {
+  // why
+  /** @type {any} */ (window).y = 'http://a/**/b';
+  return x(a) * 2; /* kept */
+}
+"""
+    made = bundle({"/main.js": source, "/x.js": "export const x = 1; // kept\n"}, "/main.js")
+    assert "Says x" not in made
+    assert "why" not in made
+    assert "(window).y = 'http://a/**/b';" in made
+    assert "return x(a) * 2; /* kept */" in made
+    assert "const x = 1; // kept" in made

@@ -43,7 +43,7 @@ export function shell(main) {
       h('button', {class: 'plain', title: 'Shortcuts (?)', 'aria-label': 'Keyboard shortcuts', onclick: () => showHelp(dialog)}, '?'),
       h('span', {class: () => `link ${state.value}`, role: 'status'}, () => connectionText()),
     ),
-    h('div', {class: 'notices'}, () => notices(status.value.data)),
+    h('aside', {class: 'notices', 'aria-label': 'Notices'}, () => notices(status.value.data)),
     main,
     toastBox(),
     dialog,

@@ -112,7 +112,7 @@ export function timelineChart({rows, from, span, start, now, byOutcome}) {
       onpointerup: (/** @type {PointerEvent} */ event) => {
         const box = held && !held.moved ? boxAt(boxes, event.offsetX, event.offsetY) : null;
         held = null;
-        if (box) go(`/jobs/${box.item.job}`);
+        if (box && box.item.job > 0) go(`/jobs/${box.item.job}`);
       },
       onpointerleave: () => (near.value = null),
     },
@@ -138,7 +138,8 @@ function layOut({label, lanes, items}, index, tall, toX, width) {
 }
 
 /** @param {Placed} item @param {boolean} byOutcome */
-function colourOf({name, project, state}, byOutcome) {
+function colourOf({job, name, project, state}, byOutcome) {
+  if (job < 0) return '--accent'; // not in the queue yet
   return byOutcome ? (OUTCOMES[state] ?? '--warn') : `--hue${familyColour(name, project)}`;
 }
 
@@ -168,7 +169,7 @@ function drawBox(pen, {left, top, width, height, item}, colour, toX, isNear) {
     context.fillStyle = pen.colour('--bad');
     context.fillRect(left + width - 3, top, 3, height);
   }
-  if (width > 46 && height > 11) label(pen, left, top, width, height, `${item.job} ${item.name ?? ''}`);
+  if (width > 46 && height > 11) label(pen, left, top, width, height, item.job < 0 ? 'new' : `${item.job} ${item.name ?? ''}`);
 }
 
 /** @param {Pen} pen @param {number} left @param {number} top @param {number} width @param {number} height @param {string} text */
@@ -241,7 +242,7 @@ function boxAt(boxes, x, y) {
 /** @param {Box} box */
 function describeItem({item, label: gpu}) {
   const {job, name, project, state, from, to, surely} = item;
-  const who = `job ${job}${name ? ` ${name}` : ''}${project ? ` (${project})` : ''}`;
+  const who = `${job < 0 ? 'a new job' : `job ${job}`}${name ? ` ${name}` : ''}${project ? ` (${project})` : ''}`;
   const clock = (/** @type {number} */ at) => absolute(at).slice(11);
   if (surely === null) return `${who} is expected on GPU ${gpu} from ~${clock(from)} to ~${clock(to)}`;
   return `${who}, ${state} on GPU ${gpu}, ${clock(from)}, ${duration(surely - from)}${to > surely ? `, until ~${clock(to)}` : ''}`;

@@ -64,6 +64,7 @@ export function needsFields(form) {
 export function readNeeds(form) {
   return {
     gpus: form.read('gpus', whole(0, MOST_GPUS)),
+    share: form.text('share') || undefined,
     gpu_mem_bytes: form.read('gpu_mem_bytes', parseSize),
     cpus: form.read('cpus', whole(1, MOST_CPUS)),
     mem_bytes: form.read('mem_bytes', parseSize),

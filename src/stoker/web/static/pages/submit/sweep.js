@@ -6,6 +6,7 @@ import {debounced, Form, whole} from '/lib/form.js';
 import {link} from '/lib/router.js';
 import {signal} from '/lib/signal.js';
 import {cell, plural} from '/logic/format.js';
+import {whatIf} from '/pages/submit/forecast.js';
 import {folderField, keepFolder, needsFields, readFolder, readNeeds} from '/pages/submit/common.js';
 
 const PAUSE_MS = 350;
@@ -58,6 +59,7 @@ export function sweepForm() {
     try {
       const plan = await post('/v1/plan', body);
       if (mine === asked) preview.value = plan;
+      forecast.look();
     } catch (error) {
       if (mine === asked) {
         preview.value = null;
@@ -67,6 +69,19 @@ export function sweepForm() {
     if (mine === asked) isBusy.value = false;
   }
   const lookSoon = debounced(look, PAUSE_MS);
+
+  /** The runs to queue, for a forecast. */
+  function order() {
+    const plan = preview.peek();
+    const [run] = plan?.runs ?? [];
+    if (!plan?.todo || !run) return null;
+    const before = form.errors.peek();
+    const {timeout_s: _limit, retries: _retries, ...needs} = readNeeds(form);
+    const isRight = form.errors.peek() === before;
+    form.errors.value = before;
+    return isRight ? {command: run.command, cwd: form.text('cwd'), params: run.params, runs: plan.todo, project: plan.name, ...needs} : null;
+  }
+  const forecast = whatIf(form, order, 'auto');
 
   /** @param {Event} event */
   async function submit(event) {
@@ -96,7 +111,7 @@ export function sweepForm() {
 
   return h(
     'form',
-    {class: 'card fields', novalidate: true, onsubmit: submit},
+    {class: 'card fields', novalidate: true, onsubmit: submit, oninput: forecast.look},
     h('fieldset', {class: 'wide choices'}, h('legend', null, 'Written as'), choice('words', 'a command and its parameters'), choice('yaml', 'YAML (also of W&B)'), choice('toml', 'TOML')),
     form.field('text', () => LABELS[kind.value], {hint: '{lr} is the value of a parameter, {args} all of them.', wide: true, tag: 'textarea', props: {rows: () => (kind.value === 'words' ? 2 : 12), spellcheck: 'false', placeholder: () => placeholder(kind.value), oninput: lookSoon}}),
     h('div', {class: 'wide', hidden: () => kind.value !== 'words'}, form.field('words', 'Parameters', {hint: 'One per line: lr=1e-3,3e-4 · seed=range(3) · lr=loguniform(1e-5,1e-1) · a,b=zip([1,2],[3,4])', wide: true, tag: 'textarea', props: {rows: 4, spellcheck: 'false', placeholder: 'lr=1e-3,3e-4\nbs=32,64', oninput: lookSoon}})),
@@ -111,6 +126,7 @@ export function sweepForm() {
     form.field('repeats', 'Repeats', {hint: 'repeats of each run, with {seed}', props: number}),
     form.field('rerun', 'Runs to queue', {tag: 'select', props: {onchange: look}, children: [h('option', {value: ''}, 'all that have not succeeded'), h('option', {value: 'failed'}, 'only failed ones'), h('option', {value: 'all'}, 'everything'), h('option', {value: 'none'}, 'only new ones')]}),
     needsFields(form),
+    forecast.element,
     h('div', {class: 'wide'}, form.general(), h('div', {class: 'row'}, h('button', {class: 'primary', type: 'submit', disabled: () => isBusy.value}, () => (preview.value?.todo ? `Queue ${plural(preview.value.todo, 'run')}` : 'Queue the sweep')), () => added.value && describe(added.value))),
   );
 }
