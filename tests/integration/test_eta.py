@@ -20,7 +20,7 @@ def test_what_was_learned_of_a_kind_foretells_the_next(queue: Queue) -> None:
     assert re.search(r"the whole queue: ~[23]m left", queue.shown("ls"))
     learned = queue.ok("add", "--dry-run", "-g", "2", "sleep 2")
     assert re.fullmatch(
-        r"the queue is paused \(paused by hand\); once it is resumed, starts in ~[23]m, done ~\d\d:\d\d, \d\.\ds each\n",
+        r"the queue is paused \(.+\); once it is resumed, starts in ~[23]m, done ~\d\d:\d\d, 2\.\ds each\n",
         learned,
     )
     planned = json.loads(queue.ok("add", "--dry-run", "-g", "2", "-p", "1", "--json", "sleep 2"))
