@@ -130,16 +130,19 @@ class EarlyStopping:
         return self._describe(curve.best[-1], threshold, band, f"the best 1/{self.rule.eta:g}")
 
     def _asha(self, run: str, curve: Curve) -> str | None:
-        """At each new rung only the best 1/eta of those that have reached it so far go on."""
+        """At each new rung only the best 1/eta of those that have reached it so far go on.
+
+        As in Optuna and Ray Tune, a run counts with its value at the rung, not with its best before.
+        """
         for rung in self._new_rungs(run, len(curve)):
             self._passed[run] = rung
             values = sorted(
-                each.best[rung - 1] for each in self._curves.values() if len(each) >= rung
+                each.values[rung - 1] for each in self._curves.values() if len(each) >= rung
             )
             threshold = values[max(1, int(len(values) / self.rule.eta)) - 1]
-            if curve.best[rung - 1] > threshold:
+            if curve.values[rung - 1] > threshold:
                 share = f"the best 1/{self.rule.eta:g}"
-                return self._describe(curve.best[rung - 1], threshold, rung, share)
+                return self._describe(curve.values[rung - 1], threshold, rung, share)
         return None
 
     def _new_rungs(self, run: str, length: int) -> Iterator[int]:
@@ -151,12 +154,15 @@ class EarlyStopping:
                 yield rung
 
     def _median(self, run: str, curve: Curve) -> str | None:
-        """At some new iteration the best so far is worse than the median of the others there."""
+        """At some new iteration the best so far is worse than the median of the others' values there.
+
+        This is the rule of Vizier and Optuna.
+        """
         first = max(self._passed.get(run, 0) + 1, self.rule.min_iter or 1)
         for at in range(first, len(curve) + 1):
             self._passed[run] = at
             others = [
-                each.best[at - 1]
+                each.values[at - 1]
                 for name, each in self._curves.items()
                 if name != run and len(each) >= at
             ]

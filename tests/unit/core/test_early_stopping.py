@@ -67,7 +67,7 @@ def test_asha_decides_as_the_pruner_of_optuna_does() -> None:
             if not live:
                 break
             run = rng.choice(list(live))
-            live[run] -= rng.random()  # falling curves: the last value is the best
+            live[run] = rng.random()  # up and down: the value at the rung counts, not the best
             trials[run].report(
                 live[run], len(trials[run].storage.get_trial(run).intermediate_values) + 1
             )
@@ -77,6 +77,33 @@ def test_asha_decides_as_the_pruner_of_optuna_does() -> None:
             if wanted:
                 study.tell(trials[run], state=optuna.trial.TrialState.PRUNED)
                 del live[run]
+
+
+def test_the_median_rule_decides_as_the_pruner_of_optuna_does() -> None:
+    optuna = pytest.importorskip("optuna")
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    rng = random.Random(4)
+    decisions: list[bool] = []
+    for _sweep in range(10):
+        curves = [[rng.random() for _step in range(8)] for _run in range(6)]
+        study = optuna.create_study(
+            pruner=optuna.pruners.MedianPruner(n_startup_trials=5), direction="minimize"
+        )
+        stopping = _stopping(StopRule(kind="median", min_runs=5), *curves[:5])
+        for curve in curves[:5]:
+            ended = study.ask()
+            for step, value in enumerate(curve):
+                ended.report(value, step)
+            study.tell(ended, curve[-1])
+        trial = study.ask()
+        for step, value in enumerate(curves[5]):
+            trial.report(value, step)
+            stopping.report("5", value)
+            decisions.append(trial.should_prune())
+            assert (stopping.judge("5") is not None) == decisions[-1]
+            if decisions[-1]:
+                break
+    assert {False, True} == set(decisions)
 
 
 def test_asha_judges_a_run_once_at_each_rung() -> None:
