@@ -91,5 +91,12 @@ def test_a_list_of_several_is_grouped(queue: Queue) -> None:
     assert lines == ["ID", "vision", "1", "4", "ears", "2", "no", "3"]
     names = [line for line in queue.shown("ls").splitlines() if line.strip()]
     assert [line.split()[0] for line in names[:8]] == lines
-    assert queue.ok("ls", "-P", "ears").splitlines()[1].split()[0] == "2"
-    assert "ears/b" in queue.ok("ls", "-P", "ears")
+    of_one = queue.ok("ls", "-P", "ears")
+    assert of_one.splitlines()[1].split()[0] == "2"
+    assert " b " in of_one
+    assert "ears/" not in of_one
+    queue.ok("kill", "--all")
+    queue.ok("rm", "2,3")
+    alone = queue.ok("ls").splitlines()
+    assert alone[1] == "vision", "all are of one project: it is no part of each name"
+    assert "vision/" not in "".join(alone)

@@ -106,14 +106,17 @@ def cut(text: str, width: int) -> str:
 
 
 def rows_of(
-    jobs: Sequence[Job], now: float, paused: Mapping[str | None, str]
+    jobs: Sequence[Job], now: float, paused: Mapping[str | None, str], asked: str | None = None
 ) -> tuple[list[Row], dict[int, Cell]]:
-    """Return the rows of jobs, and a title for each project if there are several.
+    """Return the rows of jobs, and a title for each project if there are several, or if all are of one.
 
-    `paused` has the reason of each paused project.
+    `paused` has the reason of each paused project. The project that was `asked` for needs no title.
     """
     projects = list(dict.fromkeys(job.project for job in jobs))
-    if len({*projects} - {None}) < 2:
+    if asked is not None:
+        return [row_of(job, now, grouped=True) for job in jobs], {}
+    named = {*projects} - {None}
+    if not named or (len(named) == 1 and None in projects):
         return [row_of(job, now) for job in jobs], {}
     rows: list[Row] = []
     titles: dict[int, Cell] = {}

@@ -82,7 +82,7 @@ def _list(home: str, args: Args, selection: Selection) -> None:
 def _print(listing: JobOverview, selection: Selection, status: Status | None) -> None:
     if listing.jobs:
         paused = paused_projects(status) if status is not None else {}
-        rows, titles = rows_of(listing.jobs, time.time(), paused)
+        rows, titles = rows_of(listing.jobs, time.time(), paused, selection.project)
         print_table(COLUMNS, rows, titles)
     if listing.left_out:
         _remark(f"… {', '.join(listing.left_out)}: -a shows all")
