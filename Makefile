@@ -19,7 +19,7 @@ demo-web: $(VENV)/.installed
 # Much of the tests' time is waiting, and what they write is not kept: six at a time, in memory. They run in
 # the order of their folders, so that the files with the longest tests (clusters, faults) do not come last.
 # Python may write bytecode, whatever the shell says: without it each of the six compiles all tests again.
-test: lint types $(VENV)/.web $(VENV)/.cluster $(VENV)/.ssh $(VENV)/.slurm $(VENV)/.prometheus
+test: lint types $(VENV)/.web $(VENV)/.cluster $(VENV)/.ssh $(VENV)/.slurm $(VENV)/.podman $(VENV)/.prometheus
 	PYTHONDONTWRITEBYTECODE= TMPDIR=$(SCRATCH) $(BIN)/pytest -n 6 --dist loadfile --no-loadscope-reorder
 
 lint: $(VENV)/.dev
@@ -105,6 +105,14 @@ $(VENV)/.docs: $(VENV)/.python pyproject.toml
 
 $(VENV)/.dist: $(VENV)/.python pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check build twine
+	@touch $@
+
+# Containers in tests: podman with runc, bwrap, and busybox as the whole system of an image.
+$(VENV)/.podman: $(VENV)/.dev
+	@{ command -v podman && command -v runc && command -v bwrap && command -v busybox; } >/dev/null \
+	  || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq \
+	  && apt-get install -qq --no-install-recommends podman runc bubblewrap busybox-static; } \
+	  || echo "there is no podman, and no right to install it: apt-get install podman runc bubblewrap busybox-static"
 	@touch $@
 
 # What only the tests of the web page need: a browser, and a tool from npm. Where they cannot be

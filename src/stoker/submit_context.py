@@ -28,6 +28,7 @@ OURS = (
     b"STOKER_CHECKPOINT_DIR",
     b"STOKER_RUN_DIR",
     b"STOKER_WANDB_GROUPS",
+    b"STOKER_GPU_UUIDS",
 )
 # Of a sweep's run, if they point into its folder.
 _OF_RUN = (b"WANDB_DIR", b"MLFLOW_TRACKING_URI")

@@ -147,6 +147,12 @@ def _shell(text: str) -> str:
     return resolve_shell(text)
 
 
+def _image(text: str) -> str:
+    from stoker.containers.command import read_image
+
+    return read_image(text)
+
+
 def _grace(text: str) -> float:
     from stoker.core.durations import parse_span
 
@@ -194,4 +200,5 @@ READERS: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "on": ("on", _gpu_model),
     "node_label": ("node_labels", lambda words: read_labels("--node-label ", words)),
     "shell": ("shell", _shell),
+    "image": ("image", _image),
 }

@@ -76,7 +76,7 @@ def run_here(args: Args, sweep: Sweep, common: Submission) -> int:
 
 def _request(common: Submission) -> Request:
     """Return what each run asks for."""
-    from stoker.core.job import Request
+    from stoker.core.job import Options, Request
 
     return Request(
         timeout_s=common.timeout_s,
@@ -85,6 +85,7 @@ def _request(common: Submission) -> Request:
         gpu_mem=common.gpu_mem_bytes,
         cpus=common.cpus,
         mem_bytes=common.mem_bytes,
+        options=Options(image=common.image),
     )
 
 

@@ -16,6 +16,15 @@ _REASON_LENGTH = 200
 _NOT_RUN = (126, 127)
 _MISSING = re.compile(r"([^:]+): (?:command )?not found$")
 _PORT = re.compile(r"\bport:? ([0-9]+)")
+_REFUSAL = re.compile(r"(stoker|Error|docker|FATAL|bwrap): +(.+)")
+_REFUSAL_CODES = {
+    "stoker": (125,),
+    "Error": (125,),
+    "docker": (125,),
+    "FATAL": (255,),
+    "bwrap": (1,),
+}
+_REFUSAL_LINES = 5
 _NO_FACTS = Facts()
 
 
@@ -25,6 +34,9 @@ def classify(status: int, tail: str, facts: Facts = _NO_FACTS) -> Failure:
         raise ValueError("an attempt with wait status 0 succeeded: there is no failure to classify")
     if facts.overrun is not None:
         return Failure(kind=FailureClass.OVER_MEM, reason=str(facts.overrun))
+    refusal = _refusal_of_engine(status >> 8, tail) if facts.image else None
+    if refusal is not None:
+        return Failure(kind=FailureClass.CONTAINER, reason=_shorten(f"no container: {refusal}"))
     symptom = find_symptom(tail)
     kind = _kind_of(symptom.kind, status, facts)
     figures = read_figures(tail) if kind is FailureClass.GPU_OOM else None
@@ -39,6 +51,15 @@ def classify(status: int, tail: str, facts: Facts = _NO_FACTS) -> Failure:
         figures=figures,
         confirmed=kind is not FailureClass.DISK_FULL or facts.full_disk is not None,
     )
+
+
+def _refusal_of_engine(code: int, tail: str) -> str | None:
+    """Return why a container engine has started nothing, by its own exit code and message."""
+    for line in reversed(tail.splitlines()[-_REFUSAL_LINES:]):
+        found = _REFUSAL.fullmatch(line.strip())
+        if found and code in _REFUSAL_CODES[found[1]]:
+            return found[2]
+    return None
 
 
 def _kind_of(shown: FailureClass, status: int, facts: Facts) -> FailureClass:

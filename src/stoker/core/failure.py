@@ -23,6 +23,7 @@ class FailureClass(str, enum.Enum):
     NCCL = "nccl"
     PORT_TAKEN = "port_taken"
     DISK_FULL = "disk_full"
+    CONTAINER = "container"
     SETUP = "setup"
     DIVERGED = "diverged"
     STALLED = "stalled"
@@ -39,6 +40,7 @@ MEANING = {
     FailureClass.NCCL: "its GPUs lost contact with each other",
     FailureClass.PORT_TAKEN: "another process listened at its port; the next attempt has a new $MASTER_PORT",
     FailureClass.DISK_FULL: "a disk was full",
+    FailureClass.CONTAINER: "its container could not be started; the job waits and is tried again",
     FailureClass.SETUP: "a command, module, file or driver that it needs is missing; it is not retried",
     FailureClass.DIVERGED: "Stoker ended it for values that are not finite; it is not retried",
     FailureClass.STALLED: "Stoker ended it for silence: no output, no metric, no change of GPU use",
@@ -56,6 +58,7 @@ class Remedy(str, enum.Enum):
     ELSEWHERE = "elsewhere"  # one retry in addition, on another GPU
     MORE_ROOM = "more room"  # the sharing policy decides
     WITHOUT_MPS = "without MPS"  # retry at once, on a GPU of its own
+    LATER = "later"  # in the queue: try again after a pause; in a foreground run: as asked
     WHEN_SPACE = "when there is space"  # pause the queue until there is space, then retry
 
 
@@ -77,7 +80,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     `oom_kills`: the kernel killed a process for lack of memory since the attempt began. `full_disk`: a
     folder of the attempt whose file system is full now. `xid`: the fault that the driver reported for its
     GPU. `mps`: the attempt used an MPS server. `neighbours`: other jobs used the same MPS server. `overrun`:
-    the attempt was killed because it used more RAM than it may.
+    the attempt was killed because it used more RAM than it may. `image`: the attempt is a container.
     """
 
     oom_kills: bool = False
@@ -86,6 +89,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     mps: bool = False
     neighbours: bool = False
     overrun: MemoryOverrun | None = None
+    image: bool = False
 
 
 class OomFigures(msgspec.Struct, frozen=True, kw_only=True):
@@ -132,6 +136,7 @@ _REMEDIES = {
     FailureClass.NCCL: Remedy.ONCE_MORE,
     FailureClass.PORT_TAKEN: Remedy.ONCE_MORE,
     FailureClass.DISK_FULL: Remedy.WHEN_SPACE,
+    FailureClass.CONTAINER: Remedy.LATER,
     FailureClass.SETUP: Remedy.NEVER,
     FailureClass.DIVERGED: Remedy.NEVER,
     FailureClass.STALLED: Remedy.AS_ASKED,

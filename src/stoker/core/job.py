@@ -19,6 +19,10 @@ MAX_NAME = 200
 ModuleName = Annotated[
     str, msgspec.Meta(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*\Z", max_length=MAX_NAME)
 ]
+# No option of an engine, and nothing that a terminal would interpret.
+ImageName = Annotated[
+    str, msgspec.Meta(pattern=r"^[^-\x00-\x20\x7f][^\x00-\x1f\x7f]*\Z", max_length=1000)
+]
 ShortTime = Annotated[float, msgspec.Meta(ge=0, le=86400)]
 WasteLimit = Annotated[float, msgspec.Meta(ge=0)]
 OnNan = Literal["mark", "notify", "stop"]
@@ -41,6 +45,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     mps: bool = False  # it shares its GPU through NVIDIA's MPS, where others do too
     # Modules that it finds imported when it starts; `auto`: what the first run needs.
     warm: tuple[ModuleName, ...] = ()
+    # The image that a container engine runs it in: a name, a .sif file, or the folder of a whole system.
+    image: ImageName | None = None
     # What its node does with it when the node is cut off: stop it with the lease, or let it finish.
     on_cut: Literal["stop", "finish"] = "stop"
     sync: bool = False  # its snapshot is shipped to nodes that have not its folder

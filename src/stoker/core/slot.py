@@ -1,8 +1,11 @@
 """A slot: one or more GPUs of one node that one job at a time occupies."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
+
+UUIDS = "STOKER_GPU_UUIDS"
+_UUID = ("GPU-", "MIG-")
 
 
 class Slot(msgspec.Struct, frozen=True):
@@ -36,6 +39,14 @@ class Slot(msgspec.Struct, frozen=True):
     def bare(self) -> str:
         """The label without the node, as the node itself names it."""
         return "+".join(self.gpus)
+
+
+def slot_variables(gpus: Sequence[str], keys: Sequence[str]) -> dict[str, str]:
+    """Return the variables by which a job finds its GPUs, named as users name them and by lease keys."""
+    variables = {"CUDA_VISIBLE_DEVICES": ",".join(gpus)}
+    if keys and all(key.startswith(_UUID) for key in keys):
+        variables[UUIDS] = ",".join(keys)
+    return variables
 
 
 def group_by_gpu(slots: Iterable[Slot]) -> list[list[Slot]]:

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 # Resources that a machine can lack for a while; the command is not the cause.
 _NO_SPACE = frozenset((errno.ENOSPC, errno.EDQUOT))
+# Before a container is tried again that could not be started.
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 30.0, 900.0
 _GPU_FAULTS = frozenset((FailureClass.GPU_FAULT, FailureClass.NEIGHBOUR))
 _TEMPORARY = _NO_SPACE | {errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE}
 
@@ -209,6 +211,9 @@ class AttemptEnds(msgspec.Struct, kw_only=True, eq=False):
         if again is Again.UNCOUNTED:
             behind = outcome.event is Event.PREEMPT and running.ending is Ending.PREEMPT
             self.queue.on_preempted(job, behind=behind)
+            if running.failure is FailureClass.CONTAINER:
+                pause_s = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2 ** (running.attempt.number - 1))
+                self.queue.delay(job, pause_s)
         else:
             self.queue.back_off(running.entry, job)
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import difflib
 import os
 import re
+import shlex
 from collections.abc import Callable, Iterator
 from typing import Any, cast, get_args
 
 import msgspec
 
 from stoker.cluster.settings import split_address
+from stoker.containers.command import ENGINES, ContainerSettings
 from stoker.core.durations import parse_duration, parse_limit
 from stoker.core.job import OnNan
 from stoker.core.queue_rank import FIFO, SHORTEST
@@ -80,22 +82,24 @@ def _only_by(verb: str) -> Callable[[str], None]:
     return parse
 
 
+def _one_of(*words: str) -> Callable[[str], str]:
+    """Make a parser of some words."""
+    expected = f"{', '.join(words[:-1])} or {words[-1]}"
+
+    def parse(text: str) -> str:
+        if text not in words:
+            raise ValueError(expected)
+        return text
+
+    return parse
+
+
 def _yes_no(text: str) -> bool:
-    if text not in ("yes", "no"):
-        raise ValueError("yes or no")
-    return text == "yes"
+    return _one_of("yes", "no")(text) == "yes"
 
 
 def _auto_or_never(text: str) -> bool:
-    if text not in (AUTO, NEVER):
-        raise ValueError("auto or never")
-    return text == AUTO
-
-
-def _order(text: str) -> str:
-    if text not in (FIFO, SHORTEST):
-        raise ValueError(f"{FIFO} or {SHORTEST}")
-    return text
+    return _one_of(AUTO, NEVER)(text) == AUTO
 
 
 def _time_limit(text: str) -> float | None:
@@ -115,21 +119,13 @@ def _lease(text: str) -> float:
     return seconds
 
 
-def _on_nan(text: str) -> str:
-    if text not in get_args(OnNan):
-        raise ValueError("mark, notify or stop")
-    return text
-
-
-def _preempt_by(text: str) -> str:
-    if text not in ("stop", "suspend"):
-        raise ValueError("stop or suspend")
-    return text
-
-
 def _ray_address(text: str) -> None:
     if text != "none":
         split_address(text, None)
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return () if text == "none" else tuple(shlex.split(text))
 
 
 def _size(text: str) -> int | None:
@@ -218,13 +214,22 @@ ENTRIES = {
     "preempt.by": ConfigEntry(
         "stop",
         "how --preempt jobs make room: stop, or suspend to host RAM",
-        _preempt_by,
+        _one_of("stop", "suspend"),
     ),
     "order": ConfigEntry(
         "fifo",
         "which jobs start first: fifo, or shortest (run time, with ageing)",
-        _order,
+        _one_of(FIFO, SHORTEST),
     ),
+    "container.engine": ConfigEntry(
+        "auto",
+        "what runs --image: podman, docker, apptainer or bwrap; auto: the first",
+        _one_of(AUTO, *ENGINES),
+    ),
+    "container.args": ConfigEntry(
+        "none", "more arguments for its run: -v /data:/data --shm-size 8g", _words
+    ),
+    "container.home": ConfigEntry("no", "mount your home folder in containers: yes, no", _yes_no),
     "policy": ConfigEntry("default", "who plans: an entry point of the group stoker.policies", str),
     "gpulimit.safety_keep_memory": ConfigEntry(
         "0.2", "gpulimit: the part of the RAM that starts leave free", _fraction
@@ -250,7 +255,9 @@ OF_PROJECTS = {
         "none", "failed jobs, in all, that pause the project", _whole(1, none="none")
     ),
     "on-nan.": ConfigEntry(
-        "mark", "what becomes of its jobs that report nan or inf: mark, notify, stop", _on_nan
+        "mark",
+        "what becomes of its jobs that report nan or inf: mark, notify, stop",
+        _one_of(*get_args(OnNan)),
     ),
     "stall.": ConfigEntry("never", "end its jobs as --stall does: 20m, never", _time_limit),
     "idle.": ConfigEntry("never", "end its jobs as --idle does: 15m, never", _time_limit),
@@ -318,6 +325,15 @@ class Config:
     def is_mps_automatic(self) -> bool:
         """Whether jobs that share a GPU use MPS unasked. Jobs that may be suspended cannot use it."""
         return bool(self.value("mps")) and self.text("preempt.by") != "suspend"
+
+    @property
+    def containers(self) -> ContainerSettings:
+        """How jobs with an image are run."""
+        return ContainerSettings(
+            self.value("container.engine"),
+            self.value("container.args"),
+            self.value("container.home"),
+        )
 
     @property
     def cpu_places(self) -> int:

@@ -128,12 +128,15 @@ class DatabaseQueue(Queue):
         """Delay a failed job for as long as it asks, twice as long with each try."""
         backoff_s = entry.request.options.backoff_s
         if backoff_s:
-            pause_s = min(_LONGEST_BACKOFF_S, backoff_s * 2 ** (entry.tries - 1))
-            now_us = time.time_ns() // 1000
-            if self._backoffs is None:
-                self._backoffs = Backoffs(self.pending, self._uptime_s, now_us)
-            self._backoffs.begin(job, now_us, int(pause_s * 1e6))
-            self._publish(self.pending.settle(job, now_us))
+            self.delay(job, min(_LONGEST_BACKOFF_S, backoff_s * 2 ** (entry.tries - 1)))
+
+    def delay(self, job: int, pause_s: float) -> None:
+        """Delay the next attempt of a job."""
+        now_us = time.time_ns() // 1000
+        if self._backoffs is None:
+            self._backoffs = Backoffs(self.pending, self._uptime_s, now_us)
+        self._backoffs.begin(job, now_us, int(pause_s * 1e6))
+        self._publish(self.pending.settle(job, now_us))
 
     def on_preempted(self, job: int, *, behind: bool) -> None:
         """Handle an attempt that does not count; `behind` lets jobs of equal priority start first."""

@@ -246,9 +246,7 @@ class ForegroundEngine:
                 raise StokerError(f"interrupted: {what}")
 
     def _prepare(self, attempt: Attempt, entry: QueueEntry) -> LaunchSpec:
-        words = self._command_line.words_or_script(
-            entry.command, lambda: self._run.path("scripts", f"{attempt.key}.sh")
-        )
+        words = self._words(attempt, entry)
         folder = self._settings.folder_of(entry.command)
         if folder is None:
             spec = LaunchSpec(words, self._settings.log_of(attempt))
@@ -264,6 +262,20 @@ class ForegroundEngine:
             cwd=self._settings.cwd,
             home=find_home(),
         )
+
+    def _words(self, attempt: Attempt, entry: QueueEntry) -> list[str]:
+        def script_path() -> str:
+            return self._run.path("scripts", f"{attempt.key}.sh")
+
+        image, settings = entry.request.options.image, self._settings
+        if image is None:
+            return self._command_line.words_or_script(entry.command, script_path)
+        from stoker.containers.command import ContainerSettings, container_words, line_words
+
+        words, mounts = line_words(os.fsdecode(entry.command), settings.shell, script_path)
+        containers = ContainerSettings.from_environment(settings.env)
+        gpus = len(settings.slots[0].gpus) if settings.slots else 0
+        return container_words(image, words, settings.env, containers, gpus=gpus, mounts=mounts)
 
     def _wait_for_space(self, message: str) -> None:
         """Wait a second for space on a full disk; a second interrupt ends the run."""

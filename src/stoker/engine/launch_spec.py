@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from stoker.checkpoints import checkpoint_path
+from stoker.containers.command import ContainerSettings, container_words, plain_words
 from stoker.core.job import Attempt, Options
 from stoker.core.sharing.parameters import CommandFacts
 from stoker.engine.attempt_starts import LaunchSpec
@@ -56,6 +57,7 @@ class LaunchSpecs:
         sync_limit_bytes: Callable[[], int | None] = lambda: None,
         is_warm: Callable[[], bool] = lambda: True,
         threads_of: Callable[[Attempt], int | None] = lambda _attempt: None,
+        containers: Callable[[], ContainerSettings] = ContainerSettings,
     ) -> None:
         self._jobs = jobs
         self._executor = executor
@@ -63,6 +65,7 @@ class LaunchSpecs:
         self._sync_limit_bytes = sync_limit_bytes
         self._is_warm = is_warm
         self._threads_of = threads_of
+        self._containers = containers
         self._checkpoints = os.path.join(home, "checkpoints")
         self._contexts: OrderedDict[_ContextKey, LaunchContext] = OrderedDict()
         self._last_number = 0
@@ -77,7 +80,7 @@ class LaunchSpecs:
         if _needs_checkpoints(attempt, entry):
             self._make_checkpoint_folder(facts.id)
         words = self._words(facts, context)
-        program = _looked_up_program(facts, words)
+        program = None if options.image is not None else _looked_up_program(facts, words)
         transfer = self._transfer(facts, options, words, program)
         unwrapped = words
         if options.sync:
@@ -209,6 +212,9 @@ class LaunchSpecs:
         return context
 
     def _words(self, facts: Facts, context: LaunchContext) -> list[str]:
+        image = facts.request.options.image
+        if image is not None:
+            return self._container_words(image, facts, context)
         if facts.form == "argv":
             words = [os.fsdecode(word) for word in split_words(facts.command)]
             program = find_program(words[0], context.env.get("PATH", os.defpath))
@@ -218,6 +224,21 @@ class LaunchSpecs:
         script = self._write_script(facts)
         starts_itself = facts.form == "script" and facts.command.startswith(b"#!")
         return [script] if starts_itself else [context.shell, script]
+
+    def _container_words(self, image: str, facts: Facts, context: LaunchContext) -> list[str]:
+        """The words that run a job in an image, in which nothing of this machine's PATH counts."""
+        mounts: list[str] = []
+        if facts.form == "argv":
+            words = [os.fsdecode(word) for word in split_words(facts.command)]
+        elif is_script(facts):
+            mounts = [self._write_script(facts)]
+            starts_itself = facts.form == "script" and facts.command.startswith(b"#!")
+            words = mounts if starts_itself else [context.shell, *mounts]
+        else:
+            words = plain_words(os.fsdecode(facts.command), context.shell)
+        gpus = facts.request.slots
+        settings = self._containers()
+        return container_words(image, words, context.env, settings, gpus=gpus, mounts=mounts)
 
     def _write_script(self, facts: Facts) -> str:
         path = script_path(self._home, facts.id)

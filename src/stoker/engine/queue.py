@@ -74,6 +74,9 @@ class Queue(ABC):
     def back_off(self, entry: QueueEntry, job: int) -> None:
         """Delay the next attempt of a failed job for as long as the job asks."""
 
+    def delay(self, job: int, pause_s: float) -> None:
+        """Delay the next attempt of a job that could not be started."""
+
     def on_over(self, job: int) -> None:
         """Handle the end of a job."""
 

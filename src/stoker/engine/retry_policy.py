@@ -87,6 +87,8 @@ class RetryPolicy:
         if outcome.event is not Event.FAIL or not outcome.status:
             return None
         facts = self._facts_of(running) if running.slots else Facts()
+        if running.entry.request.options.image is not None:
+            facts = msgspec.structs.replace(facts, image=True)
         if over_mem_bytes:
             limit_bytes = running.entry.request.mem_bytes or 0
             overrun = MemoryOverrun(over_mem_bytes, limit_bytes)
@@ -129,6 +131,8 @@ class RetryPolicy:
         if outcome.cut_off:
             return Again.UNCOUNTED
         job, entry = running.attempt.job, running.entry
+        if failure is not None and failure.remedy is Remedy.LATER and self.pause is not None:
+            return Again.UNCOUNTED
         before = 0
         if failure is not None and failure.remedy in (Remedy.ONCE_MORE, Remedy.ELSEWHERE):
             before = self._jobs.count_failures(job, failure.kind.value)

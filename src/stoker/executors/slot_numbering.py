@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stoker.core.slot import Slot
+from stoker.core.slot import Slot, slot_variables
 from stoker.supervisor.messages import DefineSlot
 
 
@@ -16,7 +16,7 @@ class SlotNumbering:
     def enter(self, slot: Slot) -> DefineSlot:
         """Add a slot. Returns the order that defines its place."""
         self._slots[slot.index] = slot
-        return DefineSlot(slot.index, {"CUDA_VISIBLE_DEVICES": slot.visible}, slot.keys)
+        return DefineSlot(slot.index, slot_variables(slot.gpus, slot.keys), slot.keys)
 
     def place(self, slots: tuple[int, ...]) -> tuple[int, list[DefineSlot]]:
         """Return the number of the place of these slots, and the order that defines it if it is new."""
@@ -28,9 +28,8 @@ class SlotNumbering:
         found = [self._slots[index] for index in slots]
         number = self._composites[slots] = -1 - len(self._composites)
         visible = dict.fromkeys(gpu for slot in found for gpu in slot.gpus)
-        keys = dict.fromkeys(key for slot in found for key in slot.keys)
-        env = {"CUDA_VISIBLE_DEVICES": ",".join(visible)}
-        return number, [DefineSlot(number, env, list(keys), slots)]
+        keys = list(dict.fromkeys(key for slot in found for key in slot.keys))
+        return number, [DefineSlot(number, slot_variables(list(visible), keys), keys, slots)]
 
     def start_over(self) -> list[DefineSlot]:
         """Forget the composites. Returns the orders that define all slots at a new supervisor."""

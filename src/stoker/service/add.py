@@ -247,9 +247,18 @@ def _check(submission: Submission) -> None:
     if not os.path.isabs(_decode(submission.cwd, "cwd")):
         raise UsageError("cwd is not an absolute path", field="cwd")
     _check_sync(submission)
+    _check_image(submission)
     shell = submission.shell
     if shell is not None and (not os.path.isabs(shell) or "\0" in shell):
         raise UsageError("the shell is not an absolute path", field="shell")
+
+
+def _check_image(submission: Submission) -> None:
+    if submission.image is not None and submission.warm:
+        raise UsageError(
+            "--warm forks a process of this machine, and --image starts one in a container: give one of them",
+            field="warm",
+        )
 
 
 def _check_sync(submission: Submission) -> None:

@@ -127,6 +127,7 @@ class _QueueBuilder:
             lambda: config.sync_limit_bytes,
             lambda: config.is_warm,
             self._threads_of,
+            lambda: config.containers,
         )
         return build_engine(
             EngineParts(

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Sequence
-from typing import Any, get_args
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar, get_args
 
 import msgspec
 
+from stoker.containers.command import read_image
 from stoker.core.durations import parse_limit
 from stoker.core.early_stopping import StopRule
 from stoker.core.job import OnNan
@@ -33,17 +34,10 @@ _OURS = (
 )
 _WANDB = ("program", "run_cap", "description", "project", "entity")
 _RESOURCES = (
-    "gpus",
-    "gpu_mem",
-    "cpus",
-    "mem",
-    "timeout",
-    "retries",
-    "priority",
-    "on_nan",
-    "stall",
-    "idle",
+    *("gpus", "gpu_mem", "cpus", "mem", "timeout", "retries", "priority"),
+    *("image", "on_nan", "stall", "idle"),
 )
+_T = TypeVar("_T")
 _BAYES = "bayes"  # as W&B calls tpe
 _DIR = "results/{name}/{id}"
 
@@ -58,6 +52,7 @@ class Resources(msgspec.Struct, frozen=True, kw_only=True):
     timeout: str | None = None
     retries: int | None = None
     priority: int | None = None
+    image: str | None = None
     on_nan: str | None = None
     stall_s: float | None = None  # 0: never
     idle_s: float | None = None
@@ -395,9 +390,10 @@ def _resources(tree: Map) -> Resources:
         timeout=timeout,
         retries=_whole(given, "retries", 0),
         priority=_whole(given, "priority"),
+        image=_parsed(given, "image", read_image),
         on_nan=_on_nan(given),
-        stall_s=_waste_limit(given, "stall"),
-        idle_s=_waste_limit(given, "idle"),
+        stall_s=_parsed(given, "stall", _waste_limit),
+        idle_s=_parsed(given, "idle", _waste_limit),
     )
 
 
@@ -408,13 +404,17 @@ def _on_nan(tree: Map) -> str | None:
     return value
 
 
-def _waste_limit(tree: Map, key: str) -> float | None:
+def _waste_limit(text: str) -> float:
+    return parse_limit(text) or 0.0
+
+
+def _parsed(tree: Map, key: str, parse: Callable[[str], _T]) -> _T | None:
     value = tree.get(key)
     if value is None:
         return None
     try:
-        return parse_limit(str(plain(value))) or 0.0
-    except UsageError as error:
+        return parse(str(plain(value)))
+    except (UsageError, ValueError) as error:
         tree.fail(key, f"{key}: {error}")
 
 

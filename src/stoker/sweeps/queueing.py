@@ -65,6 +65,8 @@ def describe_runs(
         "sweep": sweep.name,
         "project": sweep.name,
     }
+    if options.get("image") is not None and "warm" not in given and sweep.is_warm_by_default:
+        options["warm"] = ()  # a container starts nothing that was forked here
     timeout = options.pop("timeout")
     if timeout is not None:
         options["timeout_s"] = parse_duration(timeout)

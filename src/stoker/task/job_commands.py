@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import msgspec
 
+from stoker.containers.command import ContainerSettings, container_words, line_words
 from stoker.core.job import Attempt
 from stoker.core.sharing.parameters import CommandFacts
 from stoker.engine.attempt_starts import LaunchSpec
@@ -76,12 +77,27 @@ class JobCommands:
     def _find_argv(
         self, job: messages.Submit, attempt: Attempt, env: Mapping[str, str]
     ) -> list[str]:
+        def script_path() -> str:
+            return self._record.path("scripts", f"{attempt.key}.sh")
+
+        if job.request.options.image is not None:
+            return self._container_words(job, {**self.env, **env}, script_path)
         if job.argv is None:
-            return self._command_line.words_or_script(
-                job.command, lambda: self._record.path("scripts", f"{attempt.key}.sh")
-            )
+            return self._command_line.words_or_script(job.command, script_path)
         program, *rest = map(os.fsdecode, job.argv)
         return [find_program(program, env.get("PATH") or self._path) or program, *rest]
+
+    def _container_words(
+        self, job: messages.Submit, env: Mapping[str, str], script_path: Callable[[], str]
+    ) -> list[str]:
+        image, mounts = job.request.options.image, list[str]()
+        assert image is not None
+        if job.argv is None:
+            words, mounts = line_words(os.fsdecode(job.command), self.shell, script_path)
+        else:
+            words = [os.fsdecode(word) for word in job.argv]
+        settings = ContainerSettings.from_environment(env)
+        return container_words(image, words, env, settings, gpus=job.request.slots, mounts=mounts)
 
 
 def job_of(entry: QueueEntry) -> messages.Submit:

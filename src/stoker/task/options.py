@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from stoker.core.job import Request
+from stoker.containers.command import read_image
+from stoker.core.job import Options, Request
 from stoker.core.sharing.rules import NEVER, parse_share
 from stoker.core.size import parse_size
 from stoker.errors import UsageError
@@ -27,7 +28,13 @@ class GpuOptions(msgspec.Struct, frozen=True):
     max_workers: int | None = None
 
     def make_request(
-        self, *, timeout_s: float | None, retries: int, share: str, gpu_mem: str | None
+        self,
+        *,
+        timeout_s: float | None,
+        retries: int,
+        share: str,
+        gpu_mem: str | None,
+        image: str | None = None,
     ) -> Request:
         """Return what each job needs. Jobs share a GPU only if they need exactly one."""
         sharing = _parse_share(share)
@@ -37,6 +44,7 @@ class GpuOptions(msgspec.Struct, frozen=True):
             retries=retries,
             share=sharing if self.gpus_per_job == 1 else None,
             gpu_mem=_parse_gpu_mem(gpu_mem),
+            options=Options(image=_read_image(image)),
         )
 
     def make_open(
@@ -95,6 +103,13 @@ def _parse_share(share: str) -> str | None:
     except ValueError as error:
         raise UsageError(f"share: {error}") from None
     return None if rule == NEVER else rule.text
+
+
+def _read_image(image: str | None) -> str | None:
+    try:
+        return None if image is None else read_image(image)
+    except ValueError as error:
+        raise UsageError(f"image: {error}") from None
 
 
 def _parse_gpu_mem(gpu_mem: str | None) -> int | None:

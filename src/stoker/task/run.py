@@ -55,6 +55,7 @@ def run(
     check: bool = True,
     share: str = NEVER.text,
     gpu_mem: str | None = None,
+    image: str | None = None,
 ) -> list[Job]:
     """Run commands, each on a free GPU, and return when all have ended.
 
@@ -64,13 +65,13 @@ def run(
     `logs` the output of command N goes to `N.log` in that folder (that of its second attempt to
     `N.2.log`), otherwise to this process's output. Files of an earlier run are replaced.
     `resume` is the name of a record: commands that succeeded under it before are skipped. `share` and
-    `gpu_mem` are as for `stoker run`.
+    `gpu_mem` are as for `stoker run`. With `image` the commands run in containers.
 
     Raises JobsFailedError if a command did not succeed, unless `check` is false.
     """
     options = GpuOptions(gpus, gpus_per_job, jobs_per_gpu, max_workers)
     request = options.make_request(
-        timeout_s=timeout_s, retries=retries, share=share, gpu_mem=gpu_mem
+        timeout_s=timeout_s, retries=retries, share=share, gpu_mem=gpu_mem, image=image
     )
     opening = msgspec.structs.replace(
         options.make_open(request.gpu_mem, env, cwd),

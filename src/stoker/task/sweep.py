@@ -72,6 +72,7 @@ def sweep(
     warm: bool = True,
     share: str = AUTO.text,
     gpu_mem: str | None = None,
+    image: str | None = None,
 ) -> Results:
     """Run all combinations of the parameters, or samples of them; return the results of all runs.
 
@@ -81,14 +82,13 @@ def sweep(
     same code are skipped, unless `rerun` is "all"; a line on standard error says how many. After
     `max_failures` no more runs start. Calls find the modules imported that the first one imported, unless
     `warm` is false. Runs share GPUs once the first have shown what they need, unless `share` is "never";
-    `gpu_mem="10G"` declares it beforehand.
-
+    `gpu_mem="10G"` declares it beforehand. With `image` the runs of a command template are containers.
     Raises SweepFailedError if a run did not succeed, unless `check` is false.
     """
-    _check_rerun(rerun)
+    _check(work, rerun, image)
     options = GpuOptions(gpus, gpus_per_job, jobs_per_gpu, max_workers)
     request = options.make_request(
-        timeout_s=timeout_s, retries=retries, share=share, gpu_mem=gpu_mem
+        timeout_s=timeout_s, retries=retries, share=share, gpu_mem=gpu_mem, image=image
     )
     search = {"method": method, "samples": samples, "seed": seed, "repeats": repeats}
     choice = {"parameters": space, "fixed": fixed, "exclude": exclude}
@@ -98,7 +98,11 @@ def sweep(
     return _Runs(work, plan, request, opening, warm=warm).run_all(check=check)
 
 
-def _check_rerun(rerun: str) -> None:
+def _check(work: _Work, rerun: str, image: str | None) -> None:
+    if image is not None and not isinstance(work, str):
+        raise UsageError(
+            "image is for command templates: calls run in this Python, not in an image"
+        )
     if rerun not in ("undone", "all"):
         raise UsageError(f"rerun={rerun!r}: 'undone' or 'all'")
 

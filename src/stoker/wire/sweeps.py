@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from stoker.core.failure import FailureClass
-from stoker.core.job import OnNan, ShortTime, WasteLimit
+from stoker.core.job import ImageName, OnNan, ShortTime, WasteLimit
 from stoker.core.lifecycle import State
 from stoker.core.usage import AttemptUse
 from stoker.wire.submission import Submission
@@ -92,6 +92,7 @@ class SweepOrder(SweepDraft, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     node_labels: NodeLabels = {}
     timeout: Annotated[str, msgspec.Meta(max_length=40)] | None = None
     retries: Retries | None = None
+    image: ImageName | None = None
     on_nan: OnNan | None = None
     stall_s: WasteLimit | None = None
     idle_s: WasteLimit | None = None

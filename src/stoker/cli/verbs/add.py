@@ -40,6 +40,7 @@ EXAMPLES = """\
   stoker add --share auto python small.py     beside others on a GPU, once its kind is known
   stoker add --on a100 python large.py        on a GPU of that kind
   stoker add --on-nan stop --stall 20m python a.py    ended if it diverges, or is silent for so long
+  stoker add --image pytorch/pytorch python train.py   in a container
   stoker add --cpus 8 --mem 32G python a.py   with 8 CPUs and 32 GiB of RAM set aside, and no more
 """
 
@@ -103,6 +104,7 @@ ARGUMENTS = (
     ),
     arg("-P", "--project", metavar="P", help="the project it belongs to"),
     arg("--shell", metavar="SH", help="the shell for lines; login: your own (default: /bin/sh)"),
+    arg("--image", metavar="IMG", help="run it in a container: an image, a .sif file, a folder"),
     arg("--script", metavar="FILE", help="add a whole script; -: from standard input"),
     arg("--batch", metavar="FILE", help="add many jobs, one a line; -: from standard input"),
     arg(

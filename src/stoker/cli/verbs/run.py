@@ -50,6 +50,7 @@ ARGUMENTS = (
     ),
     arg("-j", "--jobs-per-gpu", type=int, default=1, metavar="N", help="commands at once on a GPU"),
     arg("--pty", action="store_true", help="run one command in this terminal: stoker run --pty -h"),
+    arg("--image", metavar="IMG", help="run them in containers: an image, a .sif file, a folder"),
     arg("--shell", metavar="SH", help="a shell; login: your login shell (default: /bin/sh)"),
     arg("--logs", metavar="DIR", help="write each command's output to DIR/NUMBER.log"),
     arg("--tag", action="store_true", help="put the command's number before each line of output"),
@@ -83,6 +84,7 @@ MISTAKES = (
         "one list of commands is run at a time; to run one command: stoker run -- python train.py",
     ),
 )
+_READ = ("share", "gpu_mem", "mem", "image")
 TAKES_COMMAND = True  # after --
 
 
@@ -151,10 +153,12 @@ def _request(args: Args) -> Request:
     given = {}
     if args.cpus is not None and args.cpus < 1:
         raise UsageError(f"--cpus {args.cpus}: write 1 or more")
-    if any(each is not None for each in (args.share, args.gpu_mem, args.mem)):
+    if args.image is not None and args.warm is not None:
+        raise UsageError("--warm forks a process of this machine: leave out one of it and --image")
+    if any(each is not None for each in (args.share, args.gpu_mem, args.mem, args.image)):
         from stoker.cli.add_options import read_options
 
-        given = read_options({name: getattr(args, name) for name in ("share", "gpu_mem", "mem")})
+        given = read_options({name: getattr(args, name) for name in _READ})
     share = given.get("share")
     return Request(
         timeout_s=timeout_s,
@@ -163,7 +167,7 @@ def _request(args: Args) -> Request:
         gpu_mem=given.get("gpu_mem_bytes"),
         cpus=args.cpus,
         mem_bytes=given.get("mem_bytes"),
-        options=Options(mps=args.mps),
+        options=Options(mps=args.mps, image=given.get("image")),
     )
 
 

@@ -93,6 +93,7 @@ def _facts(job: JobDetail, now: float) -> list[tuple[str, Cell]]:
         ("failure", _failure(job)),
         ("command", _command(job)),
         ("folder", _text(job.cwd)),
+        ("image", None if job.options.image is None else _text(job.options.image)),
         ("snapshot", job.snapshot),
         ("sync", _sync(job)),
         ("shell", job.shell),

@@ -40,7 +40,7 @@ in the command: {name}  {args}  {hydra}  {params_json}  {dir}  {id}  {index}  {s
 # Options that runs have as jobs of `stoker add` do.
 _OPTIONS = (
     *("gpus", "gpu_mem", "cpus", "mem", "share", "node", "on", "node_label"),
-    *("priority", "retries", "warm", "shell", "on_nan", "stall", "idle", "on_cut"),
+    *("priority", "retries", "warm", "shell", "image", "on_nan", "stall", "idle", "on_cut"),
     *("preemptible", "preempt", "checkpoint", "signal", "grace"),
 )
 _SHOWN = 5
@@ -110,6 +110,7 @@ ARGUMENTS = (
         help="torch,numpy: find these imported; auto; never (default: auto)",
     ),
     arg("--sync", action="store_true", help="ship a copy of the code to whatever node, now"),
+    arg("--image", metavar="IMG", help="run each in a container: an image, a .sif file, a folder"),
     arg("--shell", metavar="SH", help="the shell for commands; login: your own (default: /bin/sh)"),
     JSON,
     arg("words", nargs="*", metavar="CMD|NAME=VALUES", help="the command, and its parameters"),

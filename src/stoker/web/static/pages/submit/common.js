@@ -44,7 +44,7 @@ export function keepFolder(form) {
 }
 
 /**
- * GPUs, priority, time limit, retries.
+ * GPUs, priority, time limit, retries, image.
  * @param {Form} form
  */
 export function needsFields(form) {
@@ -57,6 +57,7 @@ export function needsFields(form) {
     form.field('priority', 'Priority', {hint: 'higher runs first', props: {...number, placeholder: '0'}}),
     form.field('timeout_s', 'Time limit', {hint: '90s, 2h, 1d12h', props: {placeholder: 'none', autocomplete: 'off'}}),
     form.field('retries', 'Retries', {hint: 'if it fails', props: {...number, placeholder: '0'}}),
+    form.field('image', 'Container image', {hint: 'an image, a .sif file, a folder', props: {placeholder: 'none', autocomplete: 'off', spellcheck: 'false'}}),
   ];
 }
 
@@ -71,6 +72,7 @@ export function readNeeds(form) {
     priority: form.read('priority', whole(-MOST_PRIORITY, MOST_PRIORITY)),
     timeout_s: form.read('timeout_s', parseDuration),
     retries: form.read('retries', whole(0, MOST_RETRIES)),
+    image: form.text('image') || undefined,
   };
 }
 

@@ -22,6 +22,7 @@ const CLASSES = {
   neighbour: 'this job or one beside it',
   nccl: 'GPU communication (NCCL)',
   port_taken: 'port in use',
+  container: 'no container',
   disk_full: 'disk full',
   setup: 'missing file or module',
   diverged: 'diverged',

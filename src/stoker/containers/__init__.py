@@ -1,0 +1,1 @@
+"""Jobs in containers: the command line of the engine that runs a job in an image."""
