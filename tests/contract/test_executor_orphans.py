@@ -33,16 +33,34 @@ from stoker.executors.contract import (
     Unheld,
 )
 from stoker.executors.daemon_executor import DaemonExecutor
-from stoker.supervisor import pidfd, process_tree
+from stoker.supervisor import exit_recorder, pidfd, process_tree
 from stoker.supervisor.adoption import RESTARTED, UNWATCHED
 from stoker.supervisor.process_tree import boot_id
 
 
-@pytest.fixture(params=["others", "nobody", "us"])
-def reaper(request: pytest.FixtureRequest, adopt_orphans: Callable[[bool], None]) -> str:
-    """Who reaps what a killed supervisor leaves: init at once, or this process, or nobody for now."""
+@pytest.fixture(params=["recorder", "others", "nobody", "us"])
+def reaper(
+    request: pytest.FixtureRequest, adopt_orphans: Callable[[bool], None], kept: Harness
+) -> str:
+    """Which process reaps what a killed supervisor leaves.
+
+    Its recorder; or, if that was killed too, init at once, or this process, or none for now.
+    """
     adopt_orphans(request.param != "others")
+    if request.param != "recorder":
+        kill_recorder(kept)
     return str(request.param)
+
+
+def kill_recorder(harness: Harness) -> None:
+    """Kill the recorder of the supervisor, as one who kills all processes of a user does."""
+    assert isinstance(harness.executor, DaemonExecutor)
+    (pid,) = harness.executor.pids
+    recorder = int(process_tree.stat_fields(pid)[1])
+    name = Path(f"/proc/{recorder}/comm").read_bytes().strip()
+    assert name == exit_recorder.TITLE
+    os.kill(recorder, signal.SIGKILL)
+    harness.until_quietly(lambda: int(process_tree.stat_fields(pid)[1]) != recorder)
 
 
 def kill_supervisor(harness: Harness) -> Synced:
@@ -89,7 +107,7 @@ def test_jobs_of_a_killed_supervisor_go_on_and_their_ends_are_known(
     kept.until(lambda: not os.path.exists(f"/proc/{started.pid}"))
 
 
-def test_an_end_without_a_supervisor_is_lost_unless_the_kernel_has_it(
+def test_an_end_without_a_supervisor_is_lost_unless_its_recorder_or_the_kernel_has_it(
     kept: Harness, reaper: str
 ) -> None:
     let_go = kept.fifo("fifo")
@@ -103,18 +121,47 @@ def test_an_end_without_a_supervisor_is_lost_unless_the_kernel_has_it(
     kept.until_quietly(lambda: not alive([pid]))
     if reaper == "us":
         os.waitpid(pid, 0)
-    elif reaper == "others":
+    elif reaper != "nobody":
         kept.until_quietly(lambda: not os.path.exists(f"/proc/{pid}"))
     kept.reports.clear()
     kept.synced()
 
-    if reaper == "nobody":
+    if reaper in ("nobody", "recorder"):
         assert kept.ended("1.1").status == 7 << 8
     else:
         assert kept.lost("1.1").reason == UNWATCHED
         assert kept.of(Ended) == []
         kept.executor.acknowledge(["1.1"])
         assert kept.reconnect().keys == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("words", "status"),
+    [("exit 0", 0), ("kill -TERM $$", 15), ("sleep 600 & exit 3", 3 << 8), ("kill -9 $$", None)],
+)
+def test_the_recorder_tells_the_next_supervisor_how_jobs_have_ended(
+    kept: Harness, words: str, status: int | None
+) -> None:
+    let_go = kept.fifo("fifo")
+    kept.sh("1.1", f"read x < fifo; {words}")
+    pid = kept.started("1.1").pid
+    assert isinstance(kept.executor, DaemonExecutor)
+    supervisor = kept.executor.pids[0]
+    os.kill(supervisor, signal.SIGKILL)
+    kept.until_quietly(lambda: not alive([supervisor]))
+    let_go()
+    kept.until_quietly(lambda: not os.path.exists(f"/proc/{pid}"))
+    kept.reports.clear()
+    kept.synced()
+
+    if status is None:  # the end of a lease may have been the reason
+        assert kept.lost("1.1").reason == UNWATCHED
+    else:
+        ended = kept.ended("1.1")
+        assert ended.status == status
+        assert ended.leftovers == (("sleep",) if "sleep" in words else ())
+    kept.executor.acknowledge(["1.1"])
+    assert kept.reconnect().keys == frozenset()
 
 
 def test_the_next_supervisor_reports_unacknowledged_ends(kept: Harness) -> None:

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import random
+import signal
 import time
 from typing import TYPE_CHECKING
 
 import pytest
 
 from fault.home import is_alive, kill
-from fault.ledger import FINAL, expectations, judge, leaks
+from fault.ledger import CLEAN, FINAL, expectations, judge, leaks
 from fault.table import say
 from fault.work import SLOTS, Batch, Expected, Work
 from fault.workload import Day
 from patience import until
 from scale import LONG
-from stoker.wire import Kill
+from stoker.wire import Kill, NewJob
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -144,3 +146,39 @@ def test_a_job_keeps_its_gpu_although_both_died_before_its_start_was_written_dow
     assert home.state(first) == ("killed" if lives else "lost")
     assert home.state(second) == "done"
     assert (f"{first}.1" in {event.key for event in work.events()}) == lives
+
+
+@pytest.mark.parametrize("code", [0, 3])
+@pytest.mark.parametrize("with_daemon", [False, True], ids=["alone", "with the daemon"])
+def test_a_job_that_ends_without_a_supervisor_has_its_true_end_and_runs_once(
+    home: Home, work: Work, tell: Tell, code: int, with_daemon: bool
+) -> None:
+    home.start("--gpus", "0")
+    go = work.folder / "go"
+    line = f"echo $STOKER_ATTEMPT >> {work.folder}/ran; until [ -e {go} ]; do sleep 0.02; done"
+    with home.client() as client:
+        command = NewJob(command=f"{line}; exit {code}")
+        (added,) = client.add(work.submission([command], retries=0))
+        until(lambda: any(each.pid for each in home.live()), "it runs")
+        (attempt,) = home.live()
+        (supervisor,) = home.supervisors()
+        if with_daemon:
+            home.kill_daemon()
+        else:
+            os.kill(home.daemon() or 0, signal.SIGSTOP)
+        try:
+            kill(supervisor)
+            go.touch()
+            until(lambda: not os.path.exists(f"/proc/{attempt.pid}"), "the job has ended")
+        finally:
+            if not with_daemon:
+                os.kill(home.daemon() or 0, signal.SIGCONT)
+    home.status()
+    with home.client() as client:
+        [*client.wait()]
+        job = client.show(added.first)
+
+    tell("job ended while no supervisor lived", 1, CLEAN)
+    assert (job.state.value, job.exit_code) == ("failed" if code else "done", code)
+    assert [each.pid for each in job.attempts] == [attempt.pid]
+    assert (work.folder / "ran").read_text().split() == ["1"]

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import resource
+import signal
 import time
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from stoker.supervisor import process_tree
+from stoker.supervisor.exit_file import Exit
 from stoker.supervisor.journal import JournalContents, Loss, Record
 from stoker.supervisor.orphans import Orphan
 
@@ -28,13 +31,17 @@ class Findings(NamedTuple):
     leftovers: dict[str, Orphan]
 
 
-def find_orphans(contents: JournalContents, boot: str) -> Findings:
-    """Search for every attempt without an end, and complete its record."""
+def find_orphans(contents: JournalContents, boot: str, exits: Sequence[Exit] = ()) -> Findings:
+    """Search for every attempt without an end, and complete its record.
+
+    `exits` tell how first processes have ended while no supervisor watched them.
+    """
     snapshot, marked = _find_marked(contents)
     found = Findings({}, dict(contents.records), {})
-    for key, record in contents.records.items():
-        if record.outcome is not None:
+    for key, unwatched in contents.records.items():
+        if unwatched.outcome is not None:
             continue
+        record = found.records[key] = _add_exit(unwatched, exits)
         cookies = {f"{name}:{key}" for name in contents.names}
         known = record if record.pid else _find_first(record, marked.get(key, set()), snapshot)
         orphan = _verify(known, cookies, boot) if known else None
@@ -81,6 +88,21 @@ def _find_marked(contents: JournalContents) -> tuple[process_tree.Snapshot, dict
             break
         time.sleep(_LOOK_PERIOD_S)
     return snapshot, marked
+
+
+def _add_exit(record: Record, exits: Sequence[Exit]) -> Record:
+    """Add how a job's first process ended while no supervisor watched it.
+
+    SIGKILL says nothing about the job: the end of a lease, or of the machine, may have been the reason.
+    """
+    if record.exit is not None or record.pid is None:
+        return record
+    for each in exits:
+        if (each.boot, each.pid) == (record.boot, record.pid) and _is_timely(record, each.ticks):
+            ending = each.ending.killed_with(record.over_mem_bytes)
+            is_known = ending.over_mem_bytes or ending.status & 0x7F != signal.SIGKILL
+            return record._replace(exit=ending) if is_known else record
+    return record
 
 
 def _find_first(record: Record, pids: set[int], snapshot: process_tree.Snapshot) -> Record | None:

@@ -10,6 +10,7 @@ from stoker import failpoints
 from stoker.supervisor import messages, process_tree, reports
 from stoker.supervisor.adoption import UNWATCHED, find_orphans
 from stoker.supervisor.base import Supervisor
+from stoker.supervisor.exit_file import ExitReader
 from stoker.supervisor.journal import (
     Ending,
     JournalContents,
@@ -44,14 +45,16 @@ class RememberingSupervisor(Supervisor):
         self.names = {name}
         self.records: dict[str, Record] = {}
         self.orphan_watch = OrphanWatch(self.poll)
+        self.exits = ExitReader("")
         self.ordered: set[str] = set()
         self.ends_all = False
         self.compact_bytes = _COMPACT_BYTES
 
-    def take_over(self, contents: JournalContents) -> None:
+    def take_over(self, contents: JournalContents, exits: ExitReader) -> None:
         """Continue after an earlier supervisor: watch jobs that still run, and record ends that it missed."""
         self.names |= contents.names
-        found = find_orphans(contents, self.boot)
+        self.exits = exits
+        found = find_orphans(contents, self.boot, exits.read())
         self.records = found.records
         for key, orphan in found.leftovers.items():
             record = self.records.get(key)
@@ -68,7 +71,9 @@ class RememberingSupervisor(Supervisor):
                 self.finishing.add(key)
             self._limit_orphan(key, orphan)
         self.sweep_soon()
-        if not self.compact():
+        if self.compact():
+            self.exits.remove()
+        else:
             self.journal.note(self.summary())
 
     def _limit_orphan(self, key: str, orphan: Orphan) -> None:
@@ -180,6 +185,9 @@ class RememberingSupervisor(Supervisor):
             left.set_grace(kill_at)
         if status is not None:
             left.ending = Ending(status, time.time_ns() // 1000, 0, 0)
+        elif found := self.exits.find(self.boot, left.orphan.pid, left.orphan.ticks):
+            left.ending = found.ending
+        if left.ending is not None:
             self.record_exit(key, left.ending)
         self.sweep_at = 0.0
 

@@ -19,6 +19,8 @@ import stoker
 from stoker import failpoints
 from stoker.supervisor import messages, process_tree, reports, unix_sockets
 from stoker.supervisor.attempt_records import RememberingSupervisor
+from stoker.supervisor.exit_file import ExitReader
+from stoker.supervisor.exit_recorder import fork_supervisor
 from stoker.supervisor.journal import Ending, Loss, Record, Refusal
 from stoker.supervisor.launcher import start_lease_watchdog
 from stoker.supervisor.lease_file import NODE_REASONS, LeaseFile
@@ -348,6 +350,7 @@ def main() -> None:
     os.set_inheritable(_READY_FD, False)
     os.chdir("/")
     path, journal, name, *lease_file = sys.argv[1:]
+    fork_supervisor(journal)
     process_tree.become_subreaper()
     request_short_slices()
     supervisor = DaemonSupervisor(
@@ -362,7 +365,7 @@ def main() -> None:
         _report_start(f"{journal}: {error.strerror}")
         return
     failpoints.reach("supervisor-claimed")
-    supervisor.take_over(contents)
+    supervisor.take_over(contents, ExitReader(journal))
     failpoints.reach("supervisor-taken-over")
     shell_watchdog = None
     if lease_file:

@@ -190,7 +190,7 @@ class Journal:
             except OSError:
                 os.close(fd)
                 raise
-            if _is_at(fd, path):
+            if is_at(fd, path):
                 break
             os.close(fd)  # it was compacted between open and lock
         self._fd = fd
@@ -302,14 +302,15 @@ def _read(path: str, contents: JournalContents, keys: Container[str] | None) -> 
         try:
             with open(path, "rb") as file:
                 fcntl.flock(file, fcntl.LOCK_SH)
-                is_read = _is_at(file.fileno(), path)
+                is_read = is_at(file.fileno(), path)
                 if is_read:
                     _read_lines(file, contents, keys)
         except FileNotFoundError:
             return
 
 
-def _is_at(fd: int, path: str) -> bool:
+def is_at(fd: int, path: str) -> bool:
+    """Whether an open file still has this path."""
     here = os.fstat(fd)
     try:
         there = os.stat(path)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -12,7 +13,8 @@ import pytest
 
 from stoker.supervisor import process_tree
 from stoker.supervisor.adoption import UNWATCHED, Findings, find_orphans
-from stoker.supervisor.journal import JournalContents, Loss, Record
+from stoker.supervisor.exit_file import Exit
+from stoker.supervisor.journal import Ending, JournalContents, Loss, Record
 from stoker.supervisor.process_tree import boot_id
 
 NAME = f"stoker-test-adopt-{os.getpid()}"
@@ -121,3 +123,53 @@ def test_a_process_without_environment_does_not_delay_adoption() -> None:
 
     assert not found.living
     assert found.records["8.1"].outcome == Loss(UNWATCHED)
+
+
+GONE = 1 << 22  # no process has this pid: it is the highest that Linux gives out, and one more
+
+
+@pytest.mark.parametrize(
+    ("found", "is_it"),
+    [
+        (Exit("here", GONE, 800, 3 << 8, 17, 40), True),
+        (Exit("here", GONE, 799, 3 << 8, 17, 40), True),
+        (Exit("here", GONE, 700, 3 << 8, 17, 40), False),
+        (Exit("here", GONE, 900, 3 << 8, 17, 40), False),
+        (Exit("here", GONE + 1, 800, 3 << 8, 17, 40), False),
+        (Exit("elsewhere", GONE, 800, 3 << 8, 17, 40), False),
+        (Exit("here", GONE, 800, signal.SIGTERM, 17, 40), True),
+        (Exit("here", GONE, 800, signal.SIGKILL, 17, 40), False),
+        (Exit("here", GONE, 800, signal.SIGKILL | 0x80, 17, 40), False),
+    ],
+)
+def test_a_recorded_exit_is_that_of_the_attempt_with_its_boot_pid_and_start(
+    found: Exit, is_it: bool
+) -> None:
+    record = Record(GONE, 800, None, 801, 1700000000000000, boot="here")
+    contents = JournalContents({"1.1": record}, {NAME})
+
+    (known,) = find_orphans(contents, "here", [found]).records.values()
+
+    if is_it:
+        assert known.outcome == Ending(found.status, 17, 40, 0)
+    else:
+        assert known.outcome == Loss(UNWATCHED)
+
+
+def test_a_kill_for_memory_that_no_supervisor_saw_is_known_by_its_announcement() -> None:
+    record = Record(GONE, 800, None, 801, 17, boot="here", mem_bytes=10, over_mem_bytes=20)
+    contents = JournalContents({"1.1": record}, {NAME})
+    found = Exit("here", GONE, 800, signal.SIGKILL, 18, 40)
+
+    (known,) = find_orphans(contents, "here", [found]).records.values()
+
+    assert known.outcome == Ending(signal.SIGKILL, 18, 40, 0, over_mem_bytes=20)
+
+
+def test_an_exit_from_before_a_restart_of_the_machine_still_counts() -> None:
+    record = Record(GONE, 800, None, 801, 17, boot="before")
+    contents = JournalContents({"1.1": record}, {NAME})
+
+    found = find_orphans(contents, "now", [Exit("before", GONE, 800, 0, 18, 40)])
+
+    assert found.records["1.1"].outcome == Ending(0, 18, 40, 0)
