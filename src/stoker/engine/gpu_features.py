@@ -120,8 +120,8 @@ class GpuFeatures:
     def measure(self, running: RunningAttempt, reported_bytes: int = 0) -> AttemptUse | None:
         """What an attempt that has ended used of its GPUs.
 
-        `reported_bytes` is the peak of its memory by its own report. It counts if it is larger than what was
-        measured and the attempt has one GPU, with so much memory.
+        `reported_bytes` is the peak of its memory by its own report. With what its kind holds beside that, it
+        counts if it is larger than what was measured and the attempt has one GPU, with so much memory.
         """
         if self.monitor is None:
             return None
@@ -130,7 +130,11 @@ class GpuFeatures:
         gpu = self.monitor.gpus().get(gpu_keys[0]) if len(gpu_keys) == 1 else None
         if gpu is None or not 0 < reported_bytes <= gpu.total_bytes:
             return use
-        return with_reported_peak(use, reported_bytes, alone=not self._had_company(running))
+        peak_bytes, tenancy = reported_bytes, self.tenancy_of(running)
+        if self.sharing is not None and tenancy is not None:
+            peak_bytes = self.sharing.gpus.whole_peak(tenancy, use, reported_bytes)
+        peak_bytes = min(peak_bytes, gpu.total_bytes)
+        return with_reported_peak(use, peak_bytes, alone=not self._had_company(running))
 
     def tenancy_of(self, running: RunningAttempt) -> Tenancy | None:
         """The place of an attempt on a shared GPU; None if it has none."""

@@ -13,7 +13,7 @@ from stoker.core.sharing.profile import Profile
 from stoker.core.sharing.reservation import Probe
 from stoker.core.sharing.rules import Mode, SharingRules
 from stoker.core.sharing.shared_gpu import SharedGpu, Tenant
-from stoker.core.usage import GpuUse, Look, Sight
+from stoker.core.usage import AttemptUse, GpuUse, Look, Sight
 from stoker.engine.gpu_models import Model
 from stoker.engine.running_attempt import RunningAttempt
 from stoker.engine.slot_state import SlotState
@@ -125,6 +125,16 @@ class SharedGpus:
         if changed != known:
             self.records.learn(*key, changed)
             self.records.forget_oldest(self.profiles)
+
+    def whole_peak(self, tenancy: Tenancy, use: AttemptUse | None, reported_bytes: int) -> int:
+        """The peak of a tenant that has reported its own, with what its kind holds beside that."""
+        measured_bytes = None if use is None else use.mem_peak_bytes
+        if measured_bytes:
+            self.learn(
+                tenancy, lambda known: known.learn_unreported(measured_bytes, reported_bytes)
+            )
+        known = self.profiles.get(self._profile_key(tenancy), Profile())
+        return known.whole_peak(reported_bytes)
 
     def note_oom(self, tenancy: Tenancy) -> None:
         """Learn that a tenant ran out of memory. No job joins its GPU for a while.

@@ -182,6 +182,20 @@ def test_a_run_that_was_not_measured_teaches_what_it_reports(
     assert (profile.peaks, profile.alone_s, profile.sm) == ((3 * GIB,), (60.0,), ())
 
 
+def test_what_a_kind_holds_beside_its_reports_is_added_to_the_report_of_a_run_that_was_missed(
+    harness: Harness, machine: Machine
+) -> None:
+    harness.add("train 1", "train 2", "train 3", share="auto")
+    harness.now += 60
+    harness.end("1.1", gpu_peak_bytes=3 * GIB)  # 5 GiB were measured
+    machine.measures = False
+    harness.end("2.1", gpu_peak_bytes=4 * GIB)
+    harness.now += 60
+    harness.end("3.1", gpu_peak_bytes=23 * GIB)  # the GPU has 24 GiB
+    (profile,) = SharingRecords(harness.database).profiles().values()
+    assert profile.peaks == (5 * GIB, 6 * GIB, 24 * GIB)
+
+
 def test_a_report_of_a_job_on_several_gpus_says_nothing_of_one(
     harness: Harness, machine: Machine
 ) -> None:

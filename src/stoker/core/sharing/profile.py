@@ -40,6 +40,8 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     number of jobs there and the run time. `ooms` has the Unix times at which a run found no memory beside
     others: Unix time survives a reboot. `on_probation` counts the runs that must succeed after a GPU fault
     before the kind is trusted again. `ram` has the RAM of the largest process of each run, in bytes.
+    `unreported` has how much more was measured than each run reported of itself: what the driver and the
+    libraries hold outside the run's own allocator.
     """
 
     peaks: tuple[int, ...] = ()
@@ -52,6 +54,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     most: int | None = None
     on_probation: int = 0
     ram: tuple[int, ...] = ()
+    unreported: tuple[int, ...] = ()
 
     @property
     def finished(self) -> int:
@@ -127,6 +130,15 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def learn_ram(self, peak_bytes: int) -> Profile:
         """Add the RAM of a successful run."""
         return msgspec.structs.replace(self, ram=_last(self.ram, peak_bytes))
+
+    def learn_unreported(self, measured_bytes: int, reported_bytes: int) -> Profile:
+        """Add a run whose memory was measured, and which reported its own peak."""
+        more_bytes = max(0, measured_bytes - reported_bytes)
+        return msgspec.structs.replace(self, unreported=_last(self.unreported, more_bytes))
+
+    def whole_peak(self, reported_bytes: int) -> int:
+        """Return the peak of a run that has reported its own: the sampler may have missed a short one."""
+        return reported_bytes + max(self.unreported, default=0)
 
     def _with_point(
         self, params: Params, peak_bytes: int, alone_s: float | None
