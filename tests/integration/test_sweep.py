@@ -460,6 +460,17 @@ def test_parameters_without_a_command_queue_nothing(queue: Queue) -> None:
     assert queue.states() == {}
 
 
+def test_results_tell_that_the_metric_of_the_sweep_was_not_reported(queue: Queue) -> None:
+    (queue.work / "t.py").write_text("import stoker\nstoker.report(val_acc=1)\n")
+    queue.ok("sweep", f"{sys.executable} t.py {{x}}", "x=1", "--maximize", "val_ac", "-g0")
+    queue.ok("wait")
+
+    assert queue("results", "t").err == (
+        "stoker: the metric of this sweep: no run has reported val_ac: they reported val_acc:"
+        " did you mean 'val_acc'?\n"
+    )
+
+
 def test_that_no_run_failed_is_told_as_that(queue: Queue) -> None:
     queue.ok("sweep", "--name", "fine", "-g", "0", "true {i}", "i=1,2")
     queue.ok("wait", "-P", "fine")
@@ -492,3 +503,21 @@ def test_preemption_is_refused_in_the_foreground(idle_queue: Queue) -> None:
 
     assert ended.code == 2
     assert ended.err.startswith("stoker: --preemptible, --preempt, --checkpoint, --signal and")
+
+
+def test_a_sweep_that_joins_the_folder_of_another_one_says_so(queue: Queue) -> None:
+    def note(*words: str) -> str:
+        ended = queue("sweep", "--name", "s", *words)
+        assert ended.code == 0, ended
+        return "".join(line for line in ended.err.splitlines() if "keeps sweeps apart" in line)
+
+    assert note("sh t.sh {x}", "x=1,2", "-g0") == ""
+    assert note("sh t.sh {x}", "x=1,2,3", "-g0") == "", "the same sweep, with more values"
+    told = note("sh t.sh {x} {y}", "x=1,2", "y=3", "-g0")
+    assert told.startswith(
+        f"stoker: {queue.work}/results/s also has the runs of an earlier sweep of"
+    )
+    assert "'sh t.sh {x}': results shows them together; --name NAME keeps sweeps apart" in told
+    queue.ok("sweep", "sh t.sh {args}", "y=3", "-g0", "--name", "t")
+    ended = queue("sweep", "sh t.sh {args}", "z=3", "-g0", "--name", "t", "--dry-run")
+    assert "the runs of an earlier sweep over y: " in ended.err

@@ -232,7 +232,10 @@ resources: {{gpus: 0}}
     )
 
     queue.ok("sweep", "t.yaml")
-    queue.ok("wait", "-P", "t")
+    waited = queue("wait", "-P", "t")
+    assert waited.code == 0
+    assert waited.err.startswith("stoker: sweep t begins no more runs: loss ")
+    assert waited.err.endswith(" reaches the target 0.05\n")
 
     states = list(queue.ls("-P", "t", "-a").values())
     assert len(states) < 100

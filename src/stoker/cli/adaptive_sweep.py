@@ -10,6 +10,7 @@ import msgspec
 
 from stoker.cli.arguments import Args
 from stoker.cli.messages import note, print_json
+from stoker.cli.pauses import describe_pauses
 from stoker.errors import UsageError
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ def begin_search(args: Args, sweep: Sweep, common: Submission) -> int:
             name = f"max-failures.{sweep.name}"
             client.set_config(NewSetting(name=name, value=str(args.max_failures)))
         begun = client.search(make_search_order(sweep, cwd, common))
+        pauses = describe_pauses(client.status(), sweep.name) if begun.left else []
     if args.json:
         facts = {"sweep": sweep.name, "folder": sweep.root, "runs": sweep.count}
         print_json(facts | msgspec.structs.asdict(begun))
@@ -41,6 +43,8 @@ def begin_search(args: Args, sweep: Sweep, common: Submission) -> int:
     for notice in begun.notices:
         note(notice)
     _describe(sweep, begun)
+    for pause in pauses:
+        note(pause)
     if begun.left:
         note_warm(args, sweep)
         if sys.stdout.isatty():

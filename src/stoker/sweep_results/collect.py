@@ -35,7 +35,7 @@ _BOOKKEEPING = ("time",)
 
 
 class SweepManifest(msgspec.Struct, frozen=True, kw_only=True):
-    """The file sweep.json beside a sweep's runs: its name, command and metric.
+    """The file sweep.json beside a sweep's runs: its name, command, parameters and metric.
 
     `cwd` is the folder from which it was submitted.
     """
@@ -43,6 +43,7 @@ class SweepManifest(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     cwd: str | None = None
     command: str | None = None
+    parameters: list[str] | None = None
     metric: str | None = None
     goal: str = "minimize"
     regex: str | None = None
@@ -80,11 +81,28 @@ def write_manifest(sweep: Sweep) -> None:
         name=sweep.name,
         cwd=None if _SURROGATE.search(sweep.base) else sweep.base,  # JSON has only text
         command=sweep.command,
+        parameters=sorted(sweep.space.names),
         metric=metric.name if metric else None,
         goal=metric.goal if metric else "minimize",
         regex=metric.regex if metric else None,
     )
     save_manifest(sweep.root, manifest)
+
+
+def describe_other_sweep(sweep: Sweep) -> str | None:
+    """Say that the folder of a sweep has runs of another one: of another command, or other parameters."""
+    there = read_manifest(sweep.root)
+    parameters = sorted(sweep.space.names)
+    if there.command is None or (
+        there.command == sweep.command and there.parameters in (None, parameters)
+    ):
+        return None
+    other = f"over {', '.join(there.parameters)}" if there.parameters else "without parameters"
+    what = f"of '{there.command}'" if there.command != sweep.command else other
+    return (
+        f"{sweep.root} also has the runs of an earlier sweep {what}: results shows them together;"
+        " --name NAME keeps sweeps apart"
+    )
 
 
 def save_manifest(root: str, manifest: SweepManifest) -> None:

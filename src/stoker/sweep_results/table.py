@@ -19,6 +19,8 @@ from stoker.sweeps.tree import DefinitionError, did_you_mean
 # What comes before the hash in a run's id.
 _HASH = re.compile(r"^.*-(?=(?:[0-9a-f]{8}|[0-9a-f]{16})$)", re.DOTALL)
 
+_REPORTED = (None, "done", "pruned")  # a run of unknown state counts
+_SHOWN = 8
 BAD_STATES = ("failed", "killed", "lost", "skipped")
 
 
@@ -157,6 +159,24 @@ def describe_left_out(records: Sequence[RunRecord]) -> str | None:
     states = [record.state for record in records]
     counts = [f"{states.count(state)} {state}" for state in BAD_STATES if state in states]
     return ", ".join(counts) or None
+
+
+def explain_unreported(records: Sequence[RunRecord], metric: str) -> str | None:
+    """Say that no run has reported a metric although runs have ended, and what they did report."""
+    ended = [record for record in records if record.state in _REPORTED]
+    if not ended or any(record.get(metric) is not None for record in records):
+        return None
+    return f"no run has reported {metric}: they {describe_reported(metric_names(records), metric)}"
+
+
+def describe_reported(names: Sequence[str], wanted: str) -> str:
+    """Say what was reported instead of a metric: `reported acc, loss: did you mean 'acc'?`."""
+    if not names:
+        return "reported no metric"
+    near = did_you_mean(wanted, names)
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    hint = f": {near}" if near.startswith("did") else ""
+    return f"reported {', '.join(names[:_SHOWN])}{more}{hint}"
 
 
 def _numeric(records: Sequence[RunRecord]) -> list[str]:

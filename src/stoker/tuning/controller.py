@@ -15,6 +15,8 @@ import msgspec
 from stoker.core.lifecycle import State, is_final, is_live
 from stoker.failpoints import reach
 from stoker.store.job_queries import TRIAL
+from stoker.sweep_results.collect import read_run
+from stoker.sweep_results.table import describe_reported, metric_names
 from stoker.sweeps.plan import Run, Sweep
 from stoker.tuning.trial import Trial
 from stoker.tuning.watch import Watch, was_parked
@@ -105,6 +107,8 @@ class Controller:
         self._search = search
         self._notify = notify
         self._cannot_park = False
+        self._has_told_end = False
+        self._has_told_unreported = False
         self._closed = closed
         self._resumed = resumed
         self._known: dict[int, QueuedRun] = {}
@@ -152,8 +156,10 @@ class Controller:
         self._update()
         for run, reason in self._watch.judge().items():
             self._stop(run, reason)
-        if self._watch.reached is not None and self._has_waiting():
-            self._queue.stop_waiting(self._watch.reached)
+        if self._watch.reached is not None:
+            self._tell_end(self._watch.reached)
+            if self._has_waiting():
+                self._queue.stop_waiting(self._watch.reached)
         if self._search is not None:
             while self._left and not self._has_waiting():
                 self._add(self._search, self._search.ask())
@@ -241,6 +247,7 @@ class Controller:
         self._watch.end(run.id)
         trial, run.trial = run.trial, None
         if self._search is None:
+            self._check_reported(run)
             return
         if (
             trial is not None
@@ -253,6 +260,24 @@ class Controller:
         self._search.extra -= 1
         if run.state is State.DONE:
             self._search.enter(run.params, run.folder)
+
+    def _tell_end(self, reached: str) -> None:
+        if not self._has_told_end:
+            self._has_told_end = True
+            self._notify(f"sweep {self._sweep.name} begins no more runs: {reached}")
+
+    def _check_reported(self, run: QueuedRun) -> None:
+        """Tell once that a run has succeeded without a value of the metric: its name may be wrong."""
+        metric = self._sweep.metric
+        if self._has_told_unreported or metric is None or run.state is not State.DONE:
+            return
+        if not self._watch.values(run.id):
+            self._has_told_unreported = True
+            instead = describe_reported(metric_names([read_run(run.folder)]), metric.name)
+            self._notify(
+                f"sweep {self._sweep.name}: run {run.id} has not reported {metric.name}, so no rule can"
+                f" compare it; it {instead}"
+            )
 
     def _stop(self, run_id: str, reason: str) -> None:
         rule = self._sweep.stop_rule

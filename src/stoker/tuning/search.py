@@ -10,6 +10,7 @@ from typing import Any
 
 from stoker.core.lifecycle import State
 from stoker.sweep_results.collect import read_run
+from stoker.sweep_results.table import describe_reported, metric_names
 from stoker.sweeps.objective import Metric
 from stoker.sweeps.plan import Sweep
 from stoker.tuning.study import Study
@@ -74,7 +75,7 @@ class Search:
         """Return the values of a run that has succeeded; None, with a notice, if they are unusable."""
         found = [self._read_value(folder, metric) for metric in self._sweep.metrics]
         for metric, value in zip(self._sweep.metrics, found, strict=True):
-            problem = self._problem(metric, value, run)
+            problem = self._problem(metric, value, folder, run)
             if problem is not None:
                 kind, text = problem
                 if kind not in self._told:
@@ -88,14 +89,15 @@ class Search:
         regex = None if metric.regex is None else re.compile(metric.regex.encode())
         return read_run(folder, metric.name, regex).metrics.get(metric.name)
 
-    def _problem(self, metric: Metric, value: Any, run: str) -> tuple[str, str] | None:
+    def _problem(self, metric: Metric, value: Any, folder: str, run: str) -> tuple[str, str] | None:
         """Return what is wrong with a value: a word, and a line for the user."""
         name = metric.name
         if value is None:
             if self.study.tally().complete:
                 return "missing", f"run {run} has not reported {name}: it counts as failed"
             told = f"no run has reported {name}, so parameters are chosen at random until one does"
-            return "never", f"{told}: {_example(name)}"
+            instead = describe_reported(metric_names([read_run(folder)]), name)
+            return "never", f"{told}: {_example(name)} (run {run} {instead})"
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             return (
                 "text",

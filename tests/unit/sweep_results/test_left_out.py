@@ -16,6 +16,8 @@ from stoker.sweep_results.table import (
     Table,
     aggregate,
     describe_left_out,
+    describe_reported,
+    explain_unreported,
     make_table,
     shorten_ids,
     sort_by_goal,
@@ -152,3 +154,19 @@ def test_runs_without_varied_parameters_have_all_of_them() -> None:
     assert make_table([bare]).rows == [["run-1", "done"]]
     assert make_table([alone]).columns == ["run", "lr", "state"]
     assert make_table([alone]).rows == [["run-2", 0.1, None]]
+
+
+def test_a_metric_that_no_ended_run_has_reported_is_told_with_those_that_were() -> None:
+    ended = [run(0, "done", 0.5), run(1, "failed", 0.5)]
+
+    assert explain_unreported(ended, "loss") is None
+    assert explain_unreported([run(0, "running")], "acc") is None, "it may come"
+    assert explain_unreported(ended, "val_loss") == (
+        "no run has reported val_loss: they reported loss: did you mean 'loss'?"
+    )
+    assert explain_unreported([run(0, None)], "acc") == (
+        "no run has reported acc: they reported no metric"
+    )
+    assert describe_reported([f"m{number}" for number in range(20)], "acc") == (
+        "reported m0, m1, m2, m3, m4, m5, m6, m7 and 12 more"
+    )

@@ -169,6 +169,31 @@ def test_values_that_are_unusable_fail_their_trials_with_one_notice(
     assert notice.startswith("sweep s: ")
 
 
+def test_a_wrong_name_of_the_metric_is_told_once_with_what_was_reported(tmp_path: Path) -> None:
+    wrong = {"metric": "val_los", "early_terminate": {"type": "median"}}
+    for method in ("tpe", "grid"):
+        adaptive = method == "tpe"
+        parameters = None if adaptive else {"x": [1, 2, 3]}
+        own = {"parameters": parameters, "method": "grid", "samples": None}
+        sweep = make_sweep(tmp_path / method, **wrong, **({} if adaptive else own))
+        queue = FakeQueue()
+        for run in () if adaptive else sweep:
+            queue.add(run, run.id)
+        steered = Steered(sweep, queue)
+        for _step in range(3):
+            queue.run_all()
+            steered.step()
+            for job in queue.jobs.values():
+                if job.state is State.RUNNING:
+                    report(job.folder, step=1, acc=0.5, val_loss=2)
+                    job.state = State.DONE
+            steered.step()
+
+        [notice] = steered.notices
+        assert notice.startswith("sweep s: ")
+        assert "reported acc, val_loss: did you mean 'val_loss'?" in notice
+
+
 def test_infinite_values_are_results(steered: Steered) -> None:
     steered.queue.run_all(lambda _params: "inf")
     steered.step()
@@ -190,6 +215,7 @@ def test_a_run_that_reaches_the_target_ends_the_sweep(tmp_path: Path) -> None:
     [(job, reason)] = steered.queue.stopped
     assert job == 2
     assert reason == f"loss 0.05 of run {os.path.basename(first.folder)} reaches the target 0.1"
+    assert steered.notices == [f"sweep s begins no more runs: {reason}"]
     assert not steered.over(), "what runs goes on"
     first.state = State.DONE
     steered.step()

@@ -13,6 +13,7 @@ from stoker.errors import UsageError
 
 if TYPE_CHECKING:
     from stoker.sweep_results.collect import SweepManifest
+    from stoker.sweep_results.load import LoadedSweep
     from stoker.sweep_results.run_record import RunRecord
     from stoker.sweep_results.table import Table
 
@@ -74,6 +75,7 @@ def run(args: Args) -> int:
     records, table = _tabulate(args, records, loaded.manifest)
     del table.rows[len(table.rows) if args.limit is None else args.limit :]
     _show(args, table)
+    _note_unreported(loaded)
     if not args.failed:
         _note_failures(records, has_means=args.over is not None and not args.all)
     return 0
@@ -113,6 +115,16 @@ def _importance(
     if metric is None:
         raise UsageError(f"which metric? stoker results {sweep} --importance --columns val_acc")
     return measure_importance(records, metric)
+
+
+def _note_unreported(loaded: LoadedSweep) -> None:
+    """Write that the metric of the sweep is none that its runs report: its name may be wrong."""
+    from stoker.sweep_results.table import explain_unreported
+
+    metric = loaded.manifest.metric
+    problem = None if metric is None else explain_unreported(loaded.records, metric)
+    if problem is not None:
+        note(f"the metric of this sweep: {problem}")
 
 
 def _note_failures(records: Sequence[RunRecord], *, has_means: bool) -> None:

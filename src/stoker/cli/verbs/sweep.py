@@ -129,6 +129,7 @@ def run(args: Args) -> int:
         )
     if args.print:
         return _print(sweep, null=args.null)
+    _note_other_sweep(sweep)
     common = make_submission(args, sweep)
     if args.dry_run:
         return _dry_run(args, sweep, common)
@@ -141,6 +142,15 @@ def run(args: Args) -> int:
 
         return run_here(args, sweep, common)
     return _queue(args, sweep, common)
+
+
+def _note_other_sweep(sweep: Sweep) -> None:
+    """Tell that the runs go beside those of another sweep: the default name is that of the program."""
+    from stoker.sweep_results.collect import describe_other_sweep
+
+    remark = describe_other_sweep(sweep)
+    if remark is not None:
+        note(remark)
 
 
 def _check(args: Args) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import sys
+import time
 
 from stoker.cli.arguments import Args, arg
 from stoker.cli.messages import note, print_json
@@ -44,6 +45,9 @@ _STUCK = {
     State.BLOCKED: "stoker ls -s blocked",
 }
 _NAMED = 20
+# How notices of the daemon begin; as texts they have the order of time.
+_STAMP_FORMAT = "%Y-%m-%d %H:%M:%S"
+_STAMP = "2026-12-31 23:59:59"
 _HELD = Selection(states=[State.HELD])
 
 ARGUMENTS = (
@@ -81,12 +85,15 @@ def _end_wait(_number: int, _frame: object) -> None:
 
 def _wait(args: Args) -> int:
     named = bool(args.ids or args.state or args.project or args.all)
+    began = time.time()
     with _connect(args) as client:
         progress = client.wait(Selection(**read_selection(args)), unfinished=not named)
         steps = progress if named else _announce(client, progress)
         steps = _report_standstill(client, steps, args.project)
         shows = sys.stdout.isatty() and not args.json
         last = _show(steps) if shows else _last(steps)
+        if args.project is not None and last is not None:
+            _pass_on_notices(client, args.project, began - (last.took_s or 0.0))
     if last is None:
         return 0
     if args.json:
@@ -100,6 +107,17 @@ def _wait(args: Args) -> int:
     states = ",".join(state.value for state in bad)
     note(f"{_join(bad)}: stoker ls -s {states} lists them")
     return 1
+
+
+def _pass_on_notices(client: Client | LightClient, project: str, since: float) -> None:
+    """Write what the daemon has told of a sweep while its runs ran, such as why it ended early."""
+    earliest, found = time.strftime(_STAMP_FORMAT, time.localtime(since)), []
+    for notice in client.status().notices:
+        stamp, text = notice[: len(_STAMP)], notice[len(_STAMP) + 1 :]
+        if stamp >= earliest and text.startswith((f"sweep {project}: ", f"sweep {project} ")):
+            found.append(text)
+    for text in dict.fromkeys(found):
+        note(text)
 
 
 def _connect(args: Args) -> Client | LightClient:
