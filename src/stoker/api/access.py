@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
-
+from stoker.api.asgi import App, Receive, Scope, Send
 from stoker.api.headers import find_browser, find_repeated
 from stoker.api.problem import problem
-
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _KEY = "stoker.from_owner"
 

@@ -1,61 +1,54 @@
-"""The ASGI application: every endpoint behind the checks that all of them share."""
+"""The ASGI application: finds the endpoint of a request, behind the checks that all of them share."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
-from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Route
 
-from stoker.api.access import Receive, Scope, Send, is_from_owner
+from stoker.api.access import is_from_owner
+from stoker.api.asgi import Receive, Scope, Send
 from stoker.api.body import read_json, refuse_body
 from stoker.api.endpoint import Endpoint, Media
 from stoker.api.endpoints import ENDPOINTS
-from stoker.api.problem import RefusedError, answer_error, answer_http_exception, log_error
+from stoker.api.problem import RefusedError, answer_error, log_error
 from stoker.api.query import read_query
+from stoker.api.response import Response
 from stoker.api.stream import Stream
 
 if TYPE_CHECKING:
     from stoker.engine.context import QueueContext
 
+Methods = dict[str, Endpoint]
+
 _encode = msgspec.json.Encoder().encode
 
 
-def make_app(context: QueueContext, endpoints: tuple[Endpoint, ...] = ENDPOINTS) -> Starlette:
-    """Return an app with all verbs over one context, to be called in its event loop behind `access`."""
-    by_path: dict[str, dict[str, Endpoint]] = {}
-    for endpoint in endpoints:
-        by_path.setdefault(endpoint.path, {})[endpoint.method] = endpoint
-    app = Starlette(
-        routes=[_route(path, _Path(context, methods)) for path, methods in by_path.items()],
-        exception_handlers={HTTPException: answer_http_exception},
-    )
-    app.router.redirect_slashes = False
-    return app
+class Api:
+    """All verbs over one context, to be called in its event loop behind `access`.
 
+    The last part of a path can be a parameter, as in `/gpupeasy/jobinfo/{jobID}`.
+    """
 
-def _route(path: str, app: _Path) -> Route:
-    route = Route(path, endpoint=app, methods=list(app.methods))
-    route.methods = set(app.methods)  # Starlette adds a HEAD that no endpoint declares
-    return route
-
-
-class _Path:
-    """One path with an endpoint for each of its methods."""
-
-    def __init__(self, context: QueueContext, methods: dict[str, Endpoint]) -> None:
+    def __init__(self, context: QueueContext, endpoints: tuple[Endpoint, ...] = ENDPOINTS) -> None:
         self._context = context
-        self.methods = methods
+        self._by_path: dict[str, Methods] = {}
+        self._by_folder: dict[str, tuple[str, Methods]] = {}
+        for endpoint in endpoints:
+            folder, _, name = endpoint.path.rpartition("/")
+            if name.startswith("{"):
+                _name, methods = self._by_folder.setdefault(folder, (name.strip("{}"), {}))
+            else:
+                methods = self._by_path.setdefault(endpoint.path, {})
+            methods[endpoint.method] = endpoint
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        endpoint = self.methods[scope["method"]]
+        """Answer a request."""
         response: Response | Stream
         try:
-            response = await _answer(self._context, endpoint, Request(scope, receive))
+            endpoint, parameters = self._find(scope["path"], scope["method"])
+            response = await _answer(self._context, endpoint, parameters, scope, receive)
         except Exception as error:
             response = answer_error(error)
         try:
@@ -63,25 +56,45 @@ class _Path:
         except Exception as error:
             log_error(error)
 
+    def _find(self, path: str, method: str) -> tuple[Endpoint, Mapping[str, str]]:
+        parameters: dict[str, str] = {}
+        methods = self._by_path.get(path)
+        if methods is None:
+            folder, _, value = path.rpartition("/")
+            name, methods = self._by_folder.get(folder, ("", {}))
+            parameters = {name: value}
+            if not (methods and value):
+                raise RefusedError(404, "Not Found")
+        endpoint = methods.get(method)
+        if endpoint is None:
+            raise RefusedError(405, "Method Not Allowed", headers={"allow": ", ".join(methods)})
+        return endpoint, parameters
+
 
 async def answer_get(context: QueueContext, endpoint: Endpoint, query: bytes) -> bytes:
     """Return what a GET would answer, as JSON; raise where it would refuse."""
     return _encode(await endpoint.handle(context, read_query(query, endpoint.query), None))
 
 
-async def _answer(context: QueueContext, endpoint: Endpoint, request: Request) -> Response | Stream:
-    if not is_from_owner(request.scope):
+async def _answer(
+    context: QueueContext,
+    endpoint: Endpoint,
+    parameters: Mapping[str, str],
+    scope: Scope,
+    receive: Receive,
+) -> Response | Stream:
+    if not is_from_owner(scope):
         raise RefusedError(403, "access denied", hang_up=True)
-    query = read_query(request.scope["query_string"], endpoint.query, request.path_params)
+    query = read_query(scope["query_string"], endpoint.query, parameters)
     body = None
     if endpoint.body is None:
-        refuse_body(request)
+        refuse_body(scope)
     else:
-        body = await read_json(request, endpoint.decoder)
+        body = await read_json(scope, receive, endpoint.decoder)
     found = await endpoint.handle(context, query, body)
     if isinstance(found, Stream):
         return found
     if endpoint.status == 204:
-        return Response(status_code=204)
+        return Response(status=204)
     content = _encode(found) if endpoint.media is Media.JSON else found
-    return Response(content, endpoint.status, media_type=endpoint.media.value)
+    return Response(content, endpoint.status, media=endpoint.media.value)

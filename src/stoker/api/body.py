@@ -8,9 +8,9 @@ import re
 from typing import TypeVar
 
 import msgspec
-from starlette.requests import Request
 
-from stoker.api.access import Receive
+from stoker.api.asgi import Receive, Scope
+from stoker.api.headers import header
 from stoker.api.problem import RefusedError
 
 MAX_BYTES = 64 * 1024 * 1024
@@ -19,18 +19,16 @@ TIMEOUT_S = 30.0
 T = TypeVar("T")
 
 
-async def read_json(request: Request, decoder: msgspec.json.Decoder[T]) -> T:
+async def read_json(scope: Scope, receive: Receive, decoder: msgspec.json.Decoder[T]) -> T:
     """Decode the body to the decoder's type; raise RefusedError if anything is wrong with it."""
-    if (
-        request.headers.get("content-type", "").partition(";")[0].strip().lower()
-        != "application/json"
-    ):
+    media = (header(scope, b"content-type") or "").partition(";")[0]
+    if media.strip().lower() != "application/json":
         raise RefusedError(415, "the body must be application/json", hang_up=True)
-    announced = request.headers.get("content-length", "0")
+    announced = header(scope, b"content-length") or "0"
     if not announced.isdecimal() or int(announced) > MAX_BYTES:
         raise _too_large()
     try:
-        data = await asyncio.wait_for(_read(request.receive), TIMEOUT_S)
+        data = await asyncio.wait_for(_read(receive), TIMEOUT_S)
     except asyncio.TimeoutError:
         raise RefusedError(
             408, f"the body did not arrive within {TIMEOUT_S:.0f}s", hang_up=True
@@ -38,10 +36,10 @@ async def read_json(request: Request, decoder: msgspec.json.Decoder[T]) -> T:
     return _decode(data, decoder)
 
 
-def refuse_body(request: Request) -> None:
+def refuse_body(scope: Scope) -> None:
     """Refuse a body where none is expected."""
-    headers = request.headers
-    if headers.get("content-length", "0") != "0" or "transfer-encoding" in headers:
+    length = header(scope, b"content-length")
+    if length not in (None, "0") or header(scope, b"transfer-encoding") is not None:
         raise RefusedError(400, "this request takes no body", hang_up=True)
 
 

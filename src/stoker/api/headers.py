@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from stoker.api.access import Scope
+    from stoker.api.asgi import Scope
 
 # Names that lead only to this machine, with any port: `ssh -L` may use another one.
 LOOPBACK = frozenset(("127.0.0.1", "localhost", "[::1]"))

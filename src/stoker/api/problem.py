@@ -7,11 +7,9 @@ import logging
 from collections.abc import Mapping
 
 import msgspec
-from starlette.exceptions import HTTPException
-from starlette.requests import Request
-from starlette.responses import Response
 
 from stoker import wire
+from stoker.api.response import Response
 from stoker.errors import ConflictError, NotFoundError, StokerError, UsageError
 
 MEDIA = "application/problem+json"
@@ -53,9 +51,7 @@ def problem(
     """Return the problem document of a refusal as a response."""
     title = http.HTTPStatus(status).phrase
     document = wire.Problem(title=title, status=status, detail=detail, field=field)
-    return Response(
-        msgspec.json.encode(document), status, headers=dict(headers or {}), media_type=MEDIA
-    )
+    return Response(msgspec.json.encode(document), status, headers=headers, media=MEDIA)
 
 
 def answer_error(error: Exception) -> Response:
@@ -72,9 +68,3 @@ def answer_error(error: Exception) -> Response:
 def log_error(error: Exception) -> None:
     """Log an unexpected error. Requests themselves are never logged."""
     _log.error("a request failed", exc_info=error)
-
-
-async def answer_http_exception(_request: Request, error: Exception) -> Response:
-    """Return the response for Starlette's own errors: unknown path, unknown method."""
-    assert isinstance(error, HTTPException)
-    return problem(error.status_code, error.detail, error.headers)

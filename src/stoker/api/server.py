@@ -12,7 +12,8 @@ from typing import Any
 
 from uvicorn.config import Config
 
-from stoker.api.access import App, OwnerAccess
+from stoker.api.access import OwnerAccess
+from stoker.api.asgi import App
 from stoker.api.connection import ServerConnection, Serving
 from stoker.errors import StokerError
 

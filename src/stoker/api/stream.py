@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Mapping
 
-from stoker.api.access import Receive, Scope, Send
+from stoker.api.asgi import Receive, Scope, Send
 from stoker.errors import StokerError
 
 Chunks = AsyncGenerator[bytes, None]

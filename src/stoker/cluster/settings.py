@@ -18,7 +18,6 @@ import os
 import re
 import secrets
 import socket
-import tempfile
 from collections.abc import Iterable
 from typing import NamedTuple, TypeVar
 
@@ -330,6 +329,8 @@ def read_struct(path: str, kind: type[T]) -> T | None:
 def write_file(home: str, name: str, data: bytes) -> None:
     """Replace a file in the cluster folder, readable only by its owner."""
     folder = make_folder(home)
+    import tempfile  # late: the daemon of a queue without a cluster writes no settings
+
     fd, fresh = tempfile.mkstemp(prefix=f".{name}.", dir=folder)  # 0600
     try:
         with os.fdopen(fd, "wb") as file:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from statistics import median
 
 import msgspec
 
@@ -24,7 +23,7 @@ class RunTimes(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def median_s(self) -> float | None:
         """The median of all run times; None if there is none."""
-        return median(seconds for _params, seconds in self.points) if self.points else None
+        return _median([seconds for _params, seconds in self.points])
 
     def expected_s(self, params: Params) -> float | None:
         """Return the run time for parameters; if the runs do not tell, the median of all runs."""
@@ -50,4 +49,12 @@ def is_surprise(expected_s: float | None, took_s: float) -> bool:
 def usual_s(known: Iterable[RunTimes]) -> float | None:
     """Return the run time that counts for a job of an unknown kind: the median of the known kinds."""
     found = [kind.median_s for kind in known if kind.median_s is not None]
-    return median(found) if found else None
+    return _median(found)
+
+
+def _median(values: list[float]) -> float | None:
+    if not values:
+        return None
+    from statistics import median  # late: few queues are ordered by run times
+
+    return median(values)

@@ -6,13 +6,12 @@ import asyncio
 import os
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from stoker.api.app import make_app
+from stoker.api.app import Api
 from stoker.api.server import bind
 from stoker.core.job import Outcome
 from stoker.core.slot import Slot
-from stoker.daemon.cluster import Cluster
 from stoker.daemon.identity import identify, settle_copy
 from stoker.daemon.listening import listen_for_ever
 from stoker.daemon.local_gpus import LocalGpus
@@ -27,7 +26,6 @@ from stoker.engine.poll_driver import boot_clock_s
 from stoker.engine.process_owners import ProcessOwners
 from stoker.engine.running_attempt import RunningAttempt
 from stoker.executors.daemon_executor import DaemonExecutor
-from stoker.executors.multi_node_executor import MultiNodeExecutor
 from stoker.failpoints import reach
 from stoker.gpus.nvml import Gpu
 from stoker.gpus.topology import read_links
@@ -39,6 +37,10 @@ from stoker.service.waste import review_for_ever
 from stoker.store.database import Database
 from stoker.store.named_values import NamedValues
 from stoker.web.page_control import PageControl
+
+if TYPE_CHECKING:
+    from stoker.daemon.cluster import Cluster
+    from stoker.executors.multi_node_executor import MultiNodeExecutor
 
 _STOPPED = "the daemon was stopped with --kill"
 
@@ -55,7 +57,7 @@ class Daemon:
         identity = identify(self._database, home)
         if identity.original is not None and self._config.ray_address is not None:
             self._config.change("ray.address", "none")  # only the original is a cluster member
-        self._cluster = Cluster.of(home, self._config)
+        self._cluster = _enter_cluster(home, self._config)
         self._gpus = LocalGpus(self._config, None if self._cluster is None else self._cluster.name)
         slots, no_gpu_reason = self._gpus.initial_slots(gpus)
         self._detects_gpus = self._config.gpus is None  # a later change counts after a restart
@@ -120,7 +122,7 @@ class Daemon:
             reach("daemon-listening")
             self.context.driver.start()
             server = asyncio.ensure_future(
-                listen_for_ever(make_app(self.context), listener, self.context.publisher.on_notice)
+                listen_for_ever(Api(self.context), listener, self.context.publisher.on_notice)
             )
             tasks = [
                 asyncio.ensure_future(prune_for_ever(self.context)),
@@ -265,3 +267,19 @@ class Daemon:
     def _wait_for_space(self, message: str) -> None:
         self.engine.tell_once(f"{message}; waiting for space")
         time.sleep(1.0)
+
+
+def _enter_cluster(home: str, config: Config) -> Cluster | None:
+    """Return the cluster that the configuration names; None if it names none.
+
+    The modules are imported here: most queues are in no cluster.
+    """
+    if config.ray_address is not None:
+        from stoker.daemon.cluster import Cluster
+
+        return Cluster.of(home, config.ray_address, config)
+    if os.path.isdir(os.path.join(home, "cluster")):
+        from stoker.executors.bridge_connection import stop_bridge
+
+        stop_bridge(home)  # the bridge of a cluster that was left
+    return None

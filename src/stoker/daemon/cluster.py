@@ -44,12 +44,8 @@ class Cluster:
         self.nodes: Nodes
 
     @classmethod
-    def of(cls, home: str, config: Config) -> Cluster | None:
-        """The cluster that the configuration names; None if it names none."""
-        address = config.ray_address
-        if address is None:
-            stop_bridge(home)  # the bridge of a cluster that was left
-            return None
+    def of(cls, home: str, address: str, config: Config) -> Cluster:
+        """The cluster whose Ray is at this address, with the rules of the configuration."""
         limit_bytes = config.sync_limit_bytes or sys.maxsize
         return cls(
             home, address, ClusterRules(lease_s=config.lease_s, sync_limit_bytes=limit_bytes)

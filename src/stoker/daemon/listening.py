@@ -8,7 +8,7 @@ import ctypes
 import os
 from collections.abc import Callable
 
-from stoker.api.access import App
+from stoker.api.asgi import App
 from stoker.api.server import ApiServer, bind, serve
 from stoker.errors import StokerError
 

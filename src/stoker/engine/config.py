@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 import shlex
@@ -442,6 +441,8 @@ def entry_of(name: str) -> ConfigEntry:
         if name.startswith(prefix) and len(name) > len(prefix):
             check_name("the project", name.removeprefix(prefix))
             return entry
+    import difflib  # late: it serves a mistake
+
     names = [*ENTRIES, *(f"{prefix}PROJECT" for prefix in OF_PROJECTS)]
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.75)
     hint = f"did you mean '{near[0]}'?" if near else f"there are: {', '.join(names)}"

@@ -8,7 +8,7 @@ import os
 from dataclasses import dataclass
 from importlib import resources
 
-from stoker.api.access import Receive, Scope, Send
+from stoker.api.asgi import Receive, Scope, Send
 from stoker.web.bundle import bundle
 
 _MEDIA = {

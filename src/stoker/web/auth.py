@@ -8,13 +8,14 @@ from collections.abc import Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from starlette.responses import Response
 
-from stoker.api.access import App, Receive, Scope, Send, mark_owner
+from stoker.api.access import mark_owner
+from stoker.api.asgi import App, Receive, Scope, Send
 from stoker.api.endpoints import METRICS_PATH
 from stoker.api.headers import find_repeated, header, name_of
 from stoker.api.problem import RefusedError, problem
 from stoker.api.query import read_query
+from stoker.api.response import Response
 from stoker.web.assets import Asset
 from stoker.web.messages import Nonce
 from stoker.web.visitors import let_in
@@ -151,7 +152,7 @@ class TokenAuth:
         """Return the proof that this is the daemon, which `stoker web` asks for."""
         query = read_query(scope["query_string"], _ProveQuery)
         body = msgspec.json.encode(self._sessions.challenge(query.nonce))
-        return Response(body, headers={"connection": "close"}, media_type="application/json")
+        return Response(body, headers={"connection": "close"}, media="application/json")
 
 
 def _check_body(receive: Receive, digest: str) -> Receive:

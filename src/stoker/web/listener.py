@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
-from stoker.api.app import make_app
+from stoker.api.app import Api
 from stoker.api.connection import ServerConnection, Serving
 from stoker.api.endpoints import ENDPOINTS
 from stoker.api.headers import LOOPBACK
@@ -85,7 +85,7 @@ class WebListener:
         self._tab_connections = TabConnections(context, self._subscriptions, sessions, limits.tabs)
         self.host, self.port = address
         auth = TokenAuth(
-            make_app(context),
+            Api(context),
             self._tab_connections,
             load_assets(),
             sessions,

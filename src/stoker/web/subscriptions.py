@@ -47,7 +47,7 @@ class View:
             self.body = await answer_get(context, self.endpoint, self.query.encode("ascii"))
             self.is_refused = False
         except Exception as error:
-            self.body = bytes(answer_error(error).body)
+            self.body = answer_error(error).body
             self.is_refused = True
         return self.body != before
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from stoker import __version__
-from stoker.api.access import Receive, Scope, Send
+from stoker.api.asgi import Receive, Scope, Send
 from stoker.api.problem import answer_error
 from stoker.api.query import read_query
 from stoker.api.routes.log import LogQuery as LogQuery
@@ -182,7 +182,7 @@ class Tab:
             log.cancel()
 
     def _refuse(self, number: int, error: Exception) -> None:
-        self._put(number, messages.problem_frame(number, bytes(answer_error(error).body)))
+        self._put(number, messages.problem_frame(number, answer_error(error).body))
 
     def _put(self, number: int, answer: str | tuple[bytes, bool]) -> None:
         self._waiting[number] = answer

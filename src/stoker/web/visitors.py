@@ -16,7 +16,7 @@ from stoker.web.peer_user import user_of_peer
 if TYPE_CHECKING:
     import asyncio
 
-    from stoker.api.access import Scope
+    from stoker.api.asgi import Scope
 
 _KEY = "stoker.visit"
 _MAX_SHARE = 512

@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, TypeVar
 
 from patience import PATIENCE_S
-from stoker.api.app import make_app
+from stoker.api.app import Api
 from stoker.api.connection import ServerConnection
 from stoker.api.server import bind, serve
 from stoker.client.client import Client
@@ -138,7 +138,7 @@ class ApiServer:
         try:
             with bind(f"{self.home}/stoker.sock") as listener:
                 driver.start()
-                app = make_app(self.context)
+                app = Api(self.context)
                 self.server = asyncio.ensure_future(serve(app, listener, self._connection))
                 self._ready.set_result(None)
                 with contextlib.suppress(asyncio.CancelledError):

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from stoker.api.access import OwnerAccess
-from stoker.api.app import make_app
+from stoker.api.app import Api
 from stoker.api.endpoint import Endpoint
 from stoker.api.endpoints import ENDPOINTS
 from stoker.wire import Problem
@@ -47,7 +47,7 @@ def ask(app: Any, method: str, path: str) -> tuple[int, dict[str, str], bytes]:
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("method", METHODS)
 def test_a_request_without_authentication_is_refused(method: str, path: str) -> None:
-    status, headers, body = ask(make_app(None), method, path)  # type: ignore[arg-type]
+    status, headers, body = ask(Api(None), method, path)  # type: ignore[arg-type]
     declared = {each.method for each in ENDPOINTS if each.path == path}
     assert status == (403 if method in declared else 405)
     assert headers["content-type"] == "application/problem+json"
@@ -58,7 +58,7 @@ def test_a_request_without_authentication_is_refused(method: str, path: str) -> 
 
 @pytest.mark.parametrize("path", ["/", "/v1", "/v1/", "/v1/add/", "/v2/add", "/v1/../v1/add"])
 def test_unknown_paths_are_not_found(path: str) -> None:
-    status, headers, _body = ask(OwnerAccess(make_app(None)), "GET", path)  # type: ignore[arg-type]
+    status, headers, _body = ask(OwnerAccess(Api(None)), "GET", path)  # type: ignore[arg-type]
     assert status == 404
     assert headers["content-type"] == "application/problem+json"
 
@@ -70,7 +70,7 @@ def test_an_unexpected_error_is_answered_without_details(
         raise RuntimeError("token=secret")
 
     broken = Endpoint("GET", "/v1/broken", call, str)
-    app = OwnerAccess(make_app(None, (broken,)))  # type: ignore[arg-type]
+    app = OwnerAccess(Api(None, (broken,)))  # type: ignore[arg-type]
     status, _headers, body = ask(app, "GET", "/v1/broken")
     assert status == 500
     assert b"secret" not in body

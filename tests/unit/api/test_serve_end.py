@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from stoker.api.access import Receive, Scope, Send
+    from stoker.api.asgi import Receive, Scope, Send
 
 ASK = b"GET / HTTP/1.1\r\nhost: stoker\r\n\r\n"
 TURNS = 40  # of the event loop; a request takes fewer from its connection to its answer
