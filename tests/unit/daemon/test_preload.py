@@ -33,12 +33,15 @@ from stoker.daemon.preload import _import_all
 _import_all()
 """
 SUPERVISOR = "from stoker.supervisor.daemon_mode import _import_the_rest; _import_the_rest()"
-# A daemon opens NVML once, when it starts; Python's own modules stay installed.
+# A daemon opens NVML and enters its cluster once, when it starts; Python's own modules stay installed.
 KNOWN = {
     "stoker.__getattr__: importlib",
     "stoker.load_ipython_extension: stoker.notebook.extension",  # Jupyter calls it
     "stoker.gpus.nvml._load_pynvml: pynvml",
+    "stoker.daemon.build._enter_cluster: stoker.daemon.cluster",
     "stoker.gpus.box_file._read_zone: zoneinfo",
+    "stoker.core.run_times._median: statistics",
+    "stoker.engine.config.entry_of: difflib",
 }
 
 
