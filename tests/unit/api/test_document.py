@@ -102,6 +102,7 @@ def test_every_verb_has_its_own_path() -> None:
         "history",
         "counts",
         "timeline",
+        "forecast",
     ]
     doors = {path for path in paths if path.startswith("/gpupeasy/")}
     assert paths - doors - {"/metrics"} == {f"/v1/{verb}" for verb in verbs}
