@@ -7,11 +7,12 @@ with them. One munged serves all hosts, because they share the disk.
 from __future__ import annotations
 
 import functools
+import json
 import os
 import re
 import shutil
 import stat
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from cluster.cluster_fixture import Lab, until
 from cluster.netns_hosts import Hosts
@@ -194,6 +195,13 @@ class PilotLab(Lab):
         self._token_file.chmod(0o600)
         self.ok("config", "cluster.lease", f"{lease_s:g}s")
         self.hosts.run(0, self.stoker("daemon", "restart"), env=slurm.env)
+        for gpu in range(_GPUS):  # so that all work goes to Slurm's nodes
+            self.ok("gpus", "drain", str(gpu))
+
+    def allocations(self) -> list[dict[str, Any]]:
+        """The rules for allocations, as the daemon knows them."""
+        found: list[dict[str, Any]] = json.loads(self.ok("cluster", "alloc", "ls", "--json"))
+        return found
 
     def submit_pilot(self, *words: str) -> int:
         """Submit a batch script that is a pilot. Returns its id."""

@@ -15,6 +15,11 @@ from stoker.api.routes import events, gpupeasy, log, wait
 from stoker.core.lifecycle import State
 from stoker.service import sweep
 from stoker.service.add import add
+from stoker.service.allocations import (
+    add_allocation_rule,
+    change_allocation_rule,
+    read_allocations,
+)
 from stoker.service.batch import batch
 from stoker.service.config import change_config, read_config
 from stoker.service.counts import counts
@@ -94,6 +99,16 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     _post("/v1/reserve/end", end_reservation, wire.EndReservation, wire.UserReservationInfo),
     _get("/v1/nodes", read_nodes, list[wire.NodeInfo]),
     _post("/v1/nodes", change_nodes, wire.NodeOrder, list[wire.NodeInfo]),
+    _get("/v1/allocations", read_allocations, list[wire.AllocationRule]),
+    _post(
+        "/v1/allocations",
+        add_allocation_rule,
+        wire.NewAllocationRule,
+        wire.AllocationRule,
+        status=201,
+        refusals=(409,),
+    ),
+    _post("/v1/allocation", change_allocation_rule, wire.AllocationOrder, wire.AllocationRule),
     _get("/v1/history", history, wire.History, wire.JobQuery, refusals=_NAMED, period_s=2.0),
     _get("/v1/timeline", timeline, wire.Timeline, wire.TimelineQuery, period_s=5.0),
     _get("/v1/counts", counts, dict[State, int], wire.CountsQuery),

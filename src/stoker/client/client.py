@@ -294,6 +294,18 @@ class Client:
         """Forget or drain a node; returns the nodes that are left."""
         return self._post("nodes", order, list[wire.NodeInfo])
 
+    def allocations(self) -> list[wire.AllocationRule]:
+        """Return the rules for allocations of Slurm."""
+        return self._get("allocations", list[wire.AllocationRule])
+
+    def add_allocation_rule(self, order: wire.NewAllocationRule) -> wire.AllocationRule:
+        """Add a rule; Slurm is asked whether it would give such an allocation."""
+        return self._post("allocations", order, wire.AllocationRule)
+
+    def change_allocation_rule(self, order: wire.AllocationOrder) -> wire.AllocationRule:
+        """Pause, resume or remove a rule."""
+        return self._post("allocation", order, wire.AllocationRule)
+
     def wait(
         self, selection: wire.Selection | None = None, *, unfinished: bool = False
     ) -> Iterator[wire.Progress]:

@@ -30,6 +30,7 @@ from stoker.failpoints import reach
 from stoker.gpus.nvml import Gpu
 from stoker.gpus.topology import read_links
 from stoker.gpus.turn_files import TurnBoard
+from stoker.service.allocation_keeper import keep_allocations_for_ever
 from stoker.service.cleanup import cap_logs_for_ever, prune_for_ever
 from stoker.service.interactive import watch_for_ever
 from stoker.service.queue_builder import QueueSources, assemble
@@ -129,6 +130,7 @@ class Daemon:
                 asyncio.ensure_future(cap_logs_for_ever(self.context)),
                 asyncio.ensure_future(watch_for_ever(self.context)),
                 asyncio.ensure_future(review_for_ever(self.context)),
+                asyncio.ensure_future(keep_allocations_for_ever(self.context)),
             ]
             await self._page.reopen()
             self.context.searches.start()

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from stoker.engine.suspensions import Suspensions
     from stoker.engine.torch_memory_cap import TorchMemoryCap
     from stoker.engine.user_reservations import UserReservations
+    from stoker.engine.walltimes import Walltimes
     from stoker.executors.node_reports import NodeReport
 
 
@@ -73,6 +74,7 @@ class EngineParts(msgspec.Struct, frozen=True, kw_only=True):
     on_node_report: Callable[[NodeReport], None] | None = None  # of a cluster
     given_up: GivenUp | None = None
     checkpoint_places: CheckpointPlaces | None = None
+    walltimes: Walltimes | None = None  # of nodes that end
 
 
 def build_engine(parts: EngineParts) -> Engine:
@@ -169,6 +171,7 @@ class _EngineBuilder:
             parts.places,
             None if pause_queue is None else pause,
             parts.checkpoint_places,
+            parts.walltimes,
         )
 
     def _make_report_handler(self) -> ReportHandler:

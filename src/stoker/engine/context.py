@@ -11,6 +11,7 @@ import msgspec
 from stoker.core.slot import Slot
 from stoker.core.usage import Look
 from stoker.engine.admission import Admission
+from stoker.engine.allocations import Allocations
 from stoker.engine.asyncio_driver import AsyncioDriver
 from stoker.engine.config import Config
 from stoker.engine.engine import Engine
@@ -60,6 +61,7 @@ class QueueContext(msgspec.Struct, kw_only=True, eq=False):
     failure_limit: FailureLimit
     hooks: Hooks
     eta: Eta
+    allocations: Allocations
     ranks: QueueRanks
     waste: WasteMonitor
     config: Config

@@ -31,6 +31,7 @@ from stoker.store.jobs import Jobs
 
 if TYPE_CHECKING:
     from stoker.engine.checkpoint_places import CheckpointPlaces
+    from stoker.engine.walltimes import Walltimes
 
 _CHECK_S = 2.0
 _MAX_MEMORY_SHARE = 0.9  # a job never waits for more than this share of the memory
@@ -60,6 +61,7 @@ class RetryPolicy:
         places: JobPlaces,
         pause: Callable[[str], None] | None = None,
         checkpoints: CheckpointPlaces | None = None,
+        walltimes: Walltimes | None = None,
     ) -> None:
         self._slot_table = slot_table
         self._jobs = jobs
@@ -76,6 +78,7 @@ class RetryPolicy:
         self.gpus = gpus
         self.rests = NodeRests(slot_table)
         self._places = places
+        self.walltimes = walltimes  # None in a foreground run
         self.checkpoints = checkpoints  # None in a foreground run, which uses no other machine
 
     def examine(
@@ -178,6 +181,10 @@ class RetryPolicy:
         """What a node lacks that a job needs; None if the job was not tried there."""
         return self._unfit.get(job, {}).get(node)
 
+    def why_short(self, job: int, node: str) -> str | None:
+        """Why a node does not last long enough for a job; None if it does."""
+        return None if self.walltimes is None else self.walltimes.why_short(job, node)
+
     def forget(self, job: int) -> None:
         """Forget a job that has ended."""
         self._avoided.pop(job, None)
@@ -194,6 +201,8 @@ class RetryPolicy:
         unfit = self._unfit.get(job)
         if unfit is not None:
             candidate = self._restrict(candidate, unfit)
+        if self.walltimes is not None and self.walltimes.ends:
+            candidate = self.walltimes.restrict(candidate, job)
         candidate = self._go_to_checkpoints(candidate, job)
         keys = self._avoided.get(job)
         if keys is None:
@@ -236,7 +245,10 @@ class RetryPolicy:
     @property
     def directs(self) -> bool:
         """Whether some job is restricted to slots, or waits for memory."""
-        return bool(self._avoided or self._unfit or self._needs_bytes or self.checkpoints)
+        has_ends = self.walltimes is not None and self.walltimes.ends
+        return bool(
+            self._avoided or self._unfit or self._needs_bytes or self.checkpoints or has_ends
+        )
 
     @property
     def held_back(self) -> int:

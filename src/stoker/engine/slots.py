@@ -52,6 +52,7 @@ class SlotTable:
         self.links = SlotLinkCache(self)
         self.hosts = HostResources(capacity)
         self.cpu_places = cpu_places
+        self.most_to_come = 0  # slots of the largest node that the queue can ask for
         self.running: dict[str, RunningAttempt] = {}
         self.claimed_ahead: dict[str, RunningAttempt] = {}  # in the order in which they start
         self.without_slot: dict[str, RunningAttempt] = {}  # no GPU wanted, or its slot is gone
@@ -230,8 +231,12 @@ class SlotTable:
         return False
 
     def slots_left(self, allowed: Collection[int] | None = None) -> int:
-        """The largest number of slots of one node among these, open or not, except removed slots."""
-        return max(
+        """The largest number of slots of one node among these, open or not, except removed slots.
+
+        Without a restriction, nodes that the queue can ask for count too.
+        """
+        to_come = self.most_to_come if allowed is None else 0
+        there = max(
             (
                 sum(
                     state.drained != REMOVED and state.whole_slot is None
@@ -242,6 +247,7 @@ class SlotTable:
             ),
             default=0,
         )
+        return max(there, to_come)
 
     @property
     def grid(self) -> Nodes | None:

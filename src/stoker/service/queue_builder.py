@@ -13,6 +13,7 @@ from stoker.core.job import Attempt
 from stoker.core.node import NodeFacts
 from stoker.core.slot import Slot
 from stoker.engine.admission import QUEUE, Admission
+from stoker.engine.allocations import Allocations
 from stoker.engine.asyncio_driver import AsyncioDriver
 from stoker.engine.attempt_starts import Prepare
 from stoker.engine.build import EngineParts, build_engine
@@ -49,12 +50,14 @@ from stoker.engine.termination import Termination
 from stoker.engine.thread_share import ThreadShares
 from stoker.engine.torch_memory_cap import TorchMemoryCap
 from stoker.engine.user_reservations import UserReservations
+from stoker.engine.walltimes import Walltimes
 from stoker.engine.waste_monitor import WasteMonitor
 from stoker.engine.worker_process import WorkerProcesses
 from stoker.executors.contract import Executor
 from stoker.executors.node_reports import NodeReport
 from stoker.gpus.box_file import RULES_COPY
 from stoker.service.config import apply, choose_policy
+from stoker.store.allocation_records import AllocationRecords
 from stoker.store.database import Database
 from stoker.store.pending import PendingJobs
 from stoker.store.queue_jobs import QueueJobs
@@ -114,6 +117,13 @@ class _QueueBuilder:
             sources.clock,
             self._allowed_of,
         )
+        forecast = Forecast(self.sharing, self.slot_table)
+        self.eta = Eta(sources.database, self.jobs, self.slot_table, forecast)
+        self.allocations = Allocations(
+            AllocationRecords(sources.database),
+            Walltimes(self.slot_table, self.jobs.facts, self.eta, sources.clock),
+            sources.name,
+        )
         self.engine = self._build_engine()
         sources.database.on_rollback = self._reload
 
@@ -162,6 +172,7 @@ class _QueueBuilder:
                 on_node_report=sources.on_node_report,
                 given_up=self.given_up,
                 checkpoint_places=self.checkpoint_places,
+                walltimes=self.allocations.walltimes,
             )
         )
 
@@ -227,6 +238,7 @@ class _QueueBuilder:
         self.reservations.load()
         self.given_up.load()
         self.checkpoint_places.load()
+        self.allocations.records.load()
 
 
 def assemble(
@@ -241,7 +253,6 @@ def assemble(
     """Build a queue; to be called in its event loop."""
     queue = _QueueBuilder(sources)
     engine, publisher, admission = queue.engine, queue.publisher, queue.admission
-    forecast = Forecast(queue.sharing, queue.slot_table)
     context = QueueContext(
         home=sources.home,
         database=sources.database,
@@ -256,7 +267,8 @@ def assemble(
         reservations=queue.reservations,
         failure_limit=FailureLimit(admission, publisher.on_pause, engine.revoke_followers),
         hooks=Hooks(sources.config, publisher.on_notice),
-        eta=Eta(sources.database, queue.jobs, queue.slot_table, forecast),
+        eta=queue.eta,
+        allocations=queue.allocations,
         ranks=QueueRanks(sources.database, queue.jobs, sources.config.text("order")),
         waste=WasteMonitor(engine.gpus, sources.config, sources.clock, queue.slot_table.is_away),
         config=sources.config,

@@ -158,6 +158,8 @@ def _waiting(context: QueueContext, facts: Facts) -> str:
     if places is not None and (waits := places.why(facts.id)) is not None:
         text += f"; {waits}"
     text += "".join(f"; {away}" for away in _away(context, facts.request))
+    if facts.request.slots:
+        text += "".join(f"; {told}" for told in context.allocations.explain(facts))
     return f"{text}; it is the next to start" if forced else text + _jobs_ahead(context, facts)
 
 
@@ -307,9 +309,10 @@ def describe_holder(context: QueueContext, slot_state: SlotState, now: float) ->
 
 
 def _unfit(context: QueueContext, facts: Facts, slot_state: SlotState) -> str | None:
-    """Return what the node of a GPU lacks for a job."""
-    lack = context.engine.retry_policy.why_unfit(facts.id, slot_state.slot.node)
-    return None if lack is None else f"will not do ({lack})"
+    """Return what the node of a GPU lacks for a job, which may be time."""
+    policy, node = context.engine.retry_policy, slot_state.slot.node
+    lack = policy.why_unfit(facts.id, node)
+    return policy.why_short(facts.id, node) if lack is None else f"will not do ({lack})"
 
 
 def _too_small(context: QueueContext, facts: Facts, slot_state: SlotState) -> str | None:

@@ -3,6 +3,7 @@
 Times are seconds of the Unix epoch. One module for each topic; this package exports the names of all.
 """
 
+from stoker.wire.allocations import *
 from stoker.wire.changes import *
 from stoker.wire.daemon import *
 from stoker.wire.events import *

@@ -63,6 +63,8 @@ def test_every_verb_has_its_own_path() -> None:
     paths = {endpoint.path for endpoint in ENDPOINTS} - {"/v1/openapi.json"}
     verbs = [
         "add",
+        "allocation",
+        "allocations",
         "ls",
         "show",
         "why",

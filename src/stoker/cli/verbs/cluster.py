@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 SUMMARY = """\
 Let one queue have the GPUs of several boxes. `up` makes this box the first of a cluster and prints the line
 to run on the others; `add` sets others up over ssh and lets them join, `upgrade` gives them the first box's
-version, and `remove` undoes `add`; `join` lets a
-box in that has Stoker; `status` shows who is there; `leave` takes a box out again, and the first box's
+version, and `remove` undoes `add`; `join` lets a box in that has Stoker; `alloc` asks Slurm for boxes while
+jobs wait that fit them; `status` shows who is there; `leave` takes a box out again, and the first box's
 leaving ends the cluster. It needs Ray, on boxes that `add` did not set up as well: pip install
 'stoker[ray]'. The join token in the printed line is as good as your login on all of them until it expires:
 `token` makes another, `revoke` ends all. The boxes speak TLS with certificates that the first box makes;
@@ -51,10 +51,15 @@ EXAMPLES = """\
   stoker cluster remove gpu2                undo add, when the jobs there have ended
   stoker cluster leave                      take this box out; what runs on it runs elsewhere
   stoker cluster forget gpu2                on the first box: gpu2 is not coming back
+  stoker cluster alloc add slurm --time 4h --gpus 4 --max 8 -- -p gpu -A account
+  stoker cluster alloc ls                   the rules for allocations, and what Slurm has given
+  stoker cluster alloc pause 1              ask for nothing more; resume 1 asks again
+  stoker cluster alloc rm 1                 give all back when their jobs have ended
   stoker cluster drain gpu2 new disk        start nothing more there; what runs goes on
   stoker cluster undrain gpu2
 """
 
+TAKES_COMMAND = True  # what follows `--`: the options of sbatch
 _ACTIONS = (
     "up",
     "add",
@@ -69,6 +74,7 @@ _ACTIONS = (
     "forget",
     "drain",
     "undrain",
+    "alloc",
 )
 _OVER_SSH = ("add", "remove", "upgrade")
 _OF_NODES = ("forget", "drain", "undrain")
@@ -79,16 +85,20 @@ _ONLY = {
     "ports": ("up", "add", "join"),
     "name": ("up", "add", "join"),
     "label": ("up", "add", "join"),
-    "gpus": ("add", "join"),
+    "gpus": ("add", "join", "alloc"),
     "env": ("add", "join"),
-    "setup": ("add", "join"),
+    "setup": ("add", "join", "alloc"),
+    "time": ("alloc",),
+    "max": ("alloc",),
+    "idle": ("alloc",),
+    "may_cut": ("alloc",),
     "python": ("add",),
-    "json": ("status",),
+    "json": ("status", "alloc"),
     "expires": ("up", "token"),
     "no_tls": ("up",),
     "foreground": ("join",),
     "token_file": ("join",),
-    "force": ("remove", "forget"),
+    "force": ("remove", "forget", "alloc"),
 }
 
 ARGUMENTS = (
@@ -96,14 +106,15 @@ ARGUMENTS = (
     arg(
         "target",
         nargs="?",
-        metavar="ADDRESS|NODE",
-        help="add: user@host, as for ssh; join: the first box, with :PORT if it has one; else a node",
+        metavar="ADDRESS|NODE|VERB",
+        help="add: user@host, as for ssh; join: the first box, with :PORT if it has one;"
+        " alloc: add, ls, rm, pause or resume; else a node",
     ),
     arg(
         "reason",
         nargs="*",
         metavar="REASON",
-        help="drain: why, for stoker why and status; add, remove, upgrade: more boxes",
+        help="drain: why, for stoker why and status; add, remove, upgrade: more boxes; alloc: slurm, a rule",
     ),
     arg(
         "--address",
@@ -136,7 +147,11 @@ ARGUMENTS = (
         help="up: all traffic goes through ssh; add lets boxes in",
     ),
     arg("--no-tls", action="store_true", help="up: do not encrypt what goes between the boxes"),
-    arg("--gpus", metavar="SLOTS", help="add, join: which GPUs; default: every one not in use"),
+    arg(
+        "--gpus",
+        metavar="SLOTS",
+        help="add, join: which GPUs; default: all not in use; alloc add: how many",
+    ),
     arg(
         "--env",
         action="append",
@@ -155,14 +170,26 @@ ARGUMENTS = (
         help="join: for a batch script: be a node until this command ends, and leave nothing behind",
     ),
     arg("--token-file", metavar="PATH", help="join: a file of yours alone that has the token"),
-    arg("--force", action="store_true", help="remove, forget: although jobs run there"),
-    arg("--json", action="store_true", help="status: print a JSON object"),
+    arg("--time", metavar="TIME", help="alloc add: how long an allocation lasts"),
+    arg("--max", type=int, metavar="N", help="alloc add: the most allocations at once; default 1"),
+    arg(
+        "--idle", metavar="TIME", help="alloc add: idle for so long, one is given back; default 5m"
+    ),
+    arg(
+        "--may-cut", action="store_true", help="alloc add: jobs may start that may not end in time"
+    ),
+    arg("--force", action="store_true", help="remove, forget, alloc rm: although jobs run there"),
+    arg("--json", action="store_true", help="status, alloc ls: print JSON"),
 )
 
 
 def run(args: Args) -> int:
     """Perform one of the actions."""
     _check_arguments(args)
+    if args.action == "alloc":
+        from stoker.cli.cluster_alloc import alloc
+
+        return alloc(args)
     if args.action in _OVER_SSH:
         return _run_over_ssh(args)
     if args.action in _OF_NODES:
@@ -204,9 +231,11 @@ def _check_arguments(args: Args) -> None:
         raise UsageError(
             "which cluster? stoker cluster join ADDRESS, as stoker cluster up prints it"
         )
-    if args.reason and args.action not in (*_OVER_SSH, "drain"):
+    if args.command is not None and args.action != "alloc":
+        raise UsageError(f"{args.action} takes no '--'")
+    if args.reason and args.action not in (*_OVER_SSH, "drain", "alloc"):
         raise UsageError(f"{args.action} takes no {' '.join(args.reason)!r}")
-    if args.action not in (*_OVER_SSH, "join", *_OF_NODES) and args.target is not None:
+    if args.action not in (*_OVER_SSH, "join", "alloc", *_OF_NODES) and args.target is not None:
         raise UsageError(f"{args.action} takes no ADDRESS")
 
 
