@@ -213,6 +213,53 @@ def test_curves_are_shown_as_means_as_the_best_so_far_and_for_all_metrics(
     assert find_barriers(page) == []
 
 
+def test_runs_are_filtered_and_compared_and_columns_hidden_and_pinned(
+    site: Site, sweep: str
+) -> None:
+    page = open_sweep(site, sweep)
+    first = min(jobs_shown(page))
+    page.get_by_label(f"Compare job {first}").check()
+    page.get_by_label(f"Compare job {first + 2}").check()
+    compared = page.get_by_role("article", name="Compared runs")
+    differing = compared.get_by_role("region", name="What differs")
+    expect(differing.locator("tbody th")).to_have_text(["state", "lr", "acc", "<b>loss", "took"])
+    expect(differing.locator("tr", has_text="lr").locator("td")).to_have_text(["0.001", "0.01"])
+    chart = compared.get_by_role("img", name=f"acc of the compared jobs {first}, {first + 2}")
+    expect(chart).to_be_visible()
+    expect(compared.locator(".tails pre")).to_have_text(["nothing yet", "nothing yet"])
+    page.get_by_label("Filter runs").fill("lr>=0.1 failed")
+    expect(page.locator(".runs tbody tr")).to_have_count(2)
+    page.get_by_text("Columns").click()
+    page.get_by_role("checkbox", name="opt").uncheck()
+    page.get_by_role("button", name="Pin acc").click()
+    expect(page.locator(".runs th")).to_have_text(["job", "acc", "state", "lr", "<b>loss", "took"])
+    page.wait_for_url("**pin=acc**")
+    assert find_barriers(page) == []
+    page.reload()
+    expect(page.locator(".runs tbody tr")).to_have_count(2)
+    expect(page.locator(".runs th")).to_have_text(["job", "acc", "state", "lr", "<b>loss", "took"])
+    expect(compared).to_be_visible()
+    compared.get_by_role("button", name="Done").click()
+    expect(compared).to_have_count(0)
+
+
+def test_a_sweep_is_paused_stopped_and_retried_on_its_page(own_site: Site) -> None:
+    site = own_site
+    site.queue.ok("sweep", "--name", "long", "-g", "0", "sleep {s}", "s=600,601")
+    site.queue.until(lambda: "running" in site.queue.states().values(), "a run has begun")
+    page = site.tab("/sweeps/long")
+    steer = page.get_by_role("toolbar", name="Steer long")
+    steer.get_by_role("button", name="Pause").click()
+    expect(page.get_by_text("Project long is paused")).to_be_visible()
+    steer.get_by_role("button", name="Resume").click()
+    expect(page.get_by_text("Project long is paused")).to_have_count(0)
+    steer.get_by_role("button", name="Stop").click()
+    page.get_by_role("dialog").get_by_role("button", name="Stop the sweep").click()
+    expect(page.locator(".progress")).to_contain_text("2 killed")
+    assert set(site.queue.states().values()) == {"killed"}
+    expect(steer.get_by_role("button", name="Pause")).to_be_hidden()
+
+
 def test_all_runs_are_exported_as_csv(site: Site, sweep: str) -> None:
     page = open_sweep(site, sweep)
     with page.expect_download() as download:
@@ -242,6 +289,8 @@ def test_a_run_shows_its_metrics_its_place_in_the_sweep_and_its_neighbours(
 
 def test_a_sweep_is_listed_and_can_be_opened_again(site: Site, sweep: str) -> None:
     page = site.tab("/sweeps")
+    expect(page.locator(".sweep-summary")).to_contain_text("best acc 0.01 job")
+    expect(page.get_by_role("img", name="Best acc so far over 4 runs")).to_be_visible()
     page.get_by_role("link", name="net").click()
     page.get_by_role("heading", name="net").wait_for()
 

@@ -24,6 +24,14 @@ const BAD = new Set(['failed', 'lost', 'killed']);
 const COUNTING = new Set(['done', 'running', 'starting', 'paused', 'suspended']);
 
 /**
+ * Whether the metrics of a run count: it has succeeded or runs.
+ * @param {Outcome} run
+ */
+export function isCounting(run) {
+  return COUNTING.has(run.state);
+}
+
+/**
  * A parameter or a metric of a run.
  * @param {Outcome} run
  * @param {string} name
@@ -178,4 +186,20 @@ export function countStates(runs) {
   const counts = {};
   for (const run of runs) counts[run.state] = (counts[run.state] ?? 0) + 1;
   return counts;
+}
+
+const WAITING = new Set(['waiting', 'held', 'blocked', 'delayed', 'preempted']);
+const AT_WORK = new Set(['running', 'starting']);
+
+/**
+ * About how long until all runs are over, if as many run at once as do now; null if that is not known.
+ * @param {readonly Outcome[]} runs
+ * @returns {number | null}
+ */
+export function secondsLeft(runs) {
+  const took = runs.flatMap(({state, started_at: begin, ended_at: end}) => (state === 'done' && begin !== null && end !== null ? [end - begin] : []));
+  const [open, now] = [runs.filter((run) => WAITING.has(run.state)).length, runs.filter((run) => AT_WORK.has(run.state)).length];
+  if (took.length === 0 || now === 0) return null;
+  const mean = took.reduce((sum, each) => sum + each, 0) / took.length;
+  return mean * (open / now + 0.5);
 }

@@ -13,7 +13,9 @@ import {attempt} from '/lib/toast.js';
 import {plural} from '/logic/format.js';
 import {countStates} from '/logic/outcomes.js';
 import {bestCard, chooser, failureCard, fixedCard, importanceCard, picker} from '/pages/sweep/cards.js';
+import {compareCard} from '/pages/sweep/compare.js';
 import {curvesCard} from '/pages/sweep/curves.js';
+import {steering} from '/pages/sweep/steer.js';
 import {sweepState} from '/pages/sweep/state.js';
 
 /** @typedef {import('/pages/sweep/state.js').SweepState} SweepState */
@@ -32,13 +34,15 @@ export function page(context) {
 }
 
 /** @param {SweepState} state */
-function title({name, cwd}) {
+function title(state) {
+  const {name, cwd} = state;
   return h(
     'div',
     {class: 'row'},
     h('h1', null, name),
     h('span', {class: 'soft path'}, () => cwd.value),
     h('span', {class: 'spacer'}),
+    steering(state),
     h('a', {class: 'button', href: link('/jobs', {project: name})}, 'Its jobs'),
     h('button', {onclick: () => attempt(async () => saveAs(await save('/v1/export', {name, cwd: cwd.peek()}), `${name}.csv`))}, 'Export CSV'),
   );
@@ -61,7 +65,8 @@ function body(state) {
     h('div', {class: 'three'}, bestCard(state), importanceCard(state), failureCard(state)),
     () => hasMetric.value && charts(state),
     () => hasAxes.value && coordinates(state),
-    h('article', {class: 'card'}, runTable({runs: () => inside.value, params: () => params.value, metrics: () => metrics.value, best: () => best.value, near})),
+    compareCard(state),
+    h('article', {class: 'card'}, runTable({runs: () => inside.value, params: () => params.value, metrics: () => metrics.value, best: () => best.value, near, table: state.table, picked: state.picked})),
     fixedCard(state),
   ];
 }

@@ -6,7 +6,7 @@ import {go} from '/lib/router.js';
 import {computed, signal} from '/lib/signal.js';
 import {bandsOf, bestSoFar, smooth} from '/logic/curves.js';
 import {cell, duration} from '/logic/format.js';
-import {valueOf} from '/logic/outcomes.js';
+import {isCounting, valueOf} from '/logic/outcomes.js';
 import {picker} from '/pages/sweep/cards.js';
 
 /** @typedef {import('/pages/sweep/state.js').SweepState} SweepState */
@@ -14,7 +14,6 @@ import {picker} from '/pages/sweep/cards.js';
 
 const HUES = 8;
 const SMALL_PX = 170;
-const COUNTING = new Set(['done', 'running', 'starting', 'paused', 'suspended']);
 
 /** @param {SweepState} state */
 export function curvesCard(state) {
@@ -143,7 +142,7 @@ function multiples(state, zoom) {
 /** @param {SweepState} state */
 function bestChart(state) {
   const {inside, metric, goal, near, look} = state;
-  const found = computed(() => bestSoFar(inside.value.filter((run) => COUNTING.has(run.state)).map((run) => ({job: run.job, ended_at: run.ended_at, value: valueOf(run, metric.value)})), goal.value));
+  const found = computed(() => bestSoFar(inside.value.filter(isCounting).map((run) => ({job: run.job, ended_at: run.ended_at, value: valueOf(run, metric.value)})), goal.value));
   return curveChart({
     lines: () => {
       const {jobs, xs, ys, best} = found.value;

@@ -25,7 +25,7 @@ export function sweepState({parts, query}) {
   const results = signal(/** @type {any} */ (null));
   const problem = signal('');
   const curves = signal(/** @type {any[]} */ ([]));
-  const {brushes, logs, look, wantedMetric, wantedGoal, wantedAcross} = choices(query);
+  const {brushes, logs, look, wantedMetric, wantedGoal, wantedAcross, picked, table} = choices(query);
   const near = signal(/** @type {number | null} */ (null)); // the job that the pointer is at, in any chart or the table
 
   const runs = computed(() => /** @type {Outcome[]} */ (results.value?.runs ?? []));
@@ -59,7 +59,7 @@ export function sweepState({parts, query}) {
   });
   keepFresh(name, cwd, problem, load);
 
-  return {name, cwd, results, problem, curves, brushes, logs, runs, params, metrics, metric, goal, axes, across, best, inside, rank, near, look, load, wantedMetric, wantedGoal, wantedAcross};
+  return {name, cwd, results, problem, curves, brushes, logs, runs, params, metrics, metric, goal, axes, across, best, inside, rank, near, look, load, picked, table, wantedMetric, wantedGoal, wantedAcross};
 }
 
 /**
@@ -73,6 +73,8 @@ function choices(query) {
   const wantedMetric = signal('');
   const wantedGoal = signal(/** @type {Goal | ''} */ (''));
   const wantedAcross = signal('');
+  const picked = signal(/** @type {number[]} */ ([])); // runs to compare
+  const table = signal({filter: '', hide: /** @type {string[]} */ ([]), pin: /** @type {string[]} */ ([])});
   followAddress(
     query,
     (given) => {
@@ -83,18 +85,24 @@ function choices(query) {
       const goal = given.get('goal');
       wantedGoal.value = goal === 'minimize' || goal === 'maximize' ? goal : '';
       wantedAcross.value = given.get('across') ?? '';
+      picked.value = given.getAll('pick').map(Number).filter((job) => job > 0);
+      table.value = {filter: given.get('filter') ?? '', hide: given.getAll('hide'), pin: given.getAll('pin')};
     },
     () => ({
       ...writeLook(look.value),
       metric: wantedMetric.value,
       goal: wantedGoal.value,
       across: wantedAcross.value,
+      pick: picked.value.map(String),
+      filter: table.value.filter,
+      hide: table.value.hide,
+      pin: table.value.pin,
       brush: Object.entries(brushes.value).map(writeBrush),
       log: Object.keys(logs.value).filter((each) => logs.value[each]),
       even: Object.keys(logs.value).filter((each) => !logs.value[each]),
     }),
   );
-  return {brushes, logs, look, wantedMetric, wantedGoal, wantedAcross};
+  return {brushes, logs, look, wantedMetric, wantedGoal, wantedAcross, picked, table};
 }
 
 /** How the curves are drawn. */
