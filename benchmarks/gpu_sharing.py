@@ -33,6 +33,7 @@ from benchmarks.machine import describe_machine
 from benchmarks.measure import Spread, spread
 from benchmarks.report import Bound, Figure, Result, Table, Target, render_result, render_table
 from benchmarks.sections import replace_section
+from stoker.gpus.drivers import open_driver
 from stoker.gpus.nvml import Nvml
 from stoker.testing.state import GIB, FakeGpus
 
@@ -282,7 +283,7 @@ def prepare(folder: str, dry: bool) -> Bench:
         fake = write_fake_torch(os.path.join(folder, "site"))
         os.environ["PYTHONPATH"] += os.pathsep + fake
         os.environ.update(FakeGpus(os.path.join(folder, "gpus")).create(1, 80 * GIB).env())
-    nvml = Nvml.open()
+    nvml = open_driver()
     if nvml is None or not nvml.gpus():
         raise SystemExit("gpu_sharing: no GPU here (NVML finds none); --dry needs none")
     mem_gib = nvml.gpus()[0].mem_total_bytes / GIB

@@ -29,7 +29,7 @@ from benchmarks.measure import spread
 from benchmarks.report import Bound, Figure, Result, Table, Target, render_result, render_table
 from stoker.client.client import Client
 from stoker.core.lifecycle import State, is_final
-from stoker.gpus.nvml import Nvml
+from stoker.gpus.drivers import open_driver
 from stoker.testing.state import GIB, FakeGpus
 from stoker.wire import JobDetail
 
@@ -143,7 +143,7 @@ def main() -> int:
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
         if args.dry:
             os.environ.update(FakeGpus(f"{folder}/gpus").create(1, 80 * GIB).env())
-        elif Nvml.open() is None:
+        elif open_driver() is None:
             raise SystemExit(f"{NAME}: no GPU here (NVML finds none); --dry needs none")
         for number, sweep in enumerate(SWEEPS):
             longest_s = max((each.took_s for each in seen.values()), default=0.0)

@@ -26,6 +26,8 @@ from benchmarks.machine import describe_machine
 from benchmarks.measure import spread
 from benchmarks.report import Bound, Figure, Result, Table, Target, render_result, render_table
 from stoker.engine.launch_spec import own_log_path
+from stoker.gpus.driver import GpuDriver
+from stoker.gpus.drivers import open_driver
 from stoker.gpus.nvml import Nvml
 from stoker.testing.library import build, build_cuda
 from stoker.testing.state import GIB, FakeGpus
@@ -131,12 +133,12 @@ def prepare(folder: str, gib: float, *, dry: bool) -> Bench:
         # The loader reads its path once, so this process uses the fake that needs no library.
         os.environ.update(FakeGpus(box.folder).env())
         return Bench({**os.environ, **box.env()}, folder, min(gib, 1.0), dry)
-    if Nvml.open() is None:
+    if open_driver() is None:
         raise SystemExit(f"{NAME}: no GPU here (NVML finds none); --dry needs none")
     return Bench(dict(os.environ), folder, gib, dry)
 
 
-def measure(bench: Bench, nvml: Nvml, rounds: int) -> Result:
+def measure(bench: Bench, nvml: GpuDriver, rounds: int) -> Result:
     """Suspend and resume one training again and again; compare it with an undisturbed one."""
     steps, wait_s = 100 + 100 * rounds, 0.05
     idle_bytes = _used(nvml)
@@ -155,7 +157,7 @@ def measure(bench: Bench, nvml: Nvml, rounds: int) -> Result:
     return report(bench, times, differ, steps)
 
 
-def disturb(bench: Bench, nvml: Nvml, job: str, times: Times, idle_bytes: int) -> None:
+def disturb(bench: Bench, nvml: GpuDriver, job: str, times: Times, idle_bytes: int) -> None:
     """One suspension, and the way back."""
     began = time.monotonic()
     command = [sys.executable, "-m", "stoker", "suspend", job]
@@ -217,7 +219,7 @@ def _figure(name: str, values: list[float], most: float, unit: str) -> Figure:
     return Figure(name=name, spread=spread(values), target=target, unit=unit, digits=2)
 
 
-def _used(nvml: Nvml) -> int:
+def _used(nvml: GpuDriver) -> int:
     return nvml.read(nvml.gpus()[0]).mem_used_bytes
 
 

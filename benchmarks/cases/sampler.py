@@ -20,6 +20,7 @@ from stoker.engine.gpu_monitor import GpuMonitor
 from stoker.engine.queue import QueueEntry
 from stoker.engine.running_attempt import Running, RunningAttempt
 from stoker.engine.slots import SlotTable
+from stoker.gpus.driver import GpuDriver
 from stoker.gpus.nvml import Nvml
 from stoker.gpus.sampler import Sampler, peek_pause_s
 from stoker.testing.library import build
@@ -133,7 +134,7 @@ def _minute(sampler: Sampler, now: list[float]) -> float:
     return 100 * (time.thread_time() - began_s) / MINUTE_S
 
 
-def _alone(nvml: Nvml, jobs: list[subprocess.Popen[bytes]]) -> float:
+def _alone(nvml: GpuDriver, jobs: list[subprocess.Popen[bytes]]) -> float:
     """Monitor a new job on each GPU as a daemon does, in real time. Each has several processes."""
     slots = [Slot(n, (str(n),), (gpu.uuid,)) for n, gpu in enumerate(nvml.gpus())]
     slot_table = SlotTable(tuple(slots))

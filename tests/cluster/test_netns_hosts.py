@@ -47,7 +47,7 @@ def test_hosts_differ_in_all_that_tells_hosts_apart(hosts: Hosts) -> None:
 
 
 def test_each_host_sees_fake_gpus_of_its_own(hosts: Hosts) -> None:
-    code = "from stoker.gpus.nvml import Nvml; print(*(gpu.uuid for gpu in Nvml.open().gpus()))"
+    code = "from stoker.gpus.drivers import open_driver; print(*(gpu.uuid for gpu in open_driver().gpus()))"
     seen = [said(hosts, host, sys.executable, "-c", code).split() for host in range(3)]
     assert [len(uuids) for uuids in seen] == [4, 4, 4]
     assert len({uuid for uuids in seen for uuid in uuids}) == 12

@@ -10,13 +10,13 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 import msgspec
 import pytest
 
 from stoker.core.gpu_links import Link
-from stoker.gpus.nvml import Gpu, GpuProcess, Reading
+from stoker.gpus.driver import Gpu, GpuProcess, Reading
 from stoker.testing.library import build
 from stoker.testing.state import GIB, FakeGpus
 
@@ -30,8 +30,9 @@ FAR_PID = 1 << 30  # beyond every kernel's pid_max: nobody of our namespace
 # A library is found when a process starts, so each machine is looked at from one of its own.
 PROBE = """
 import itertools, sys, msgspec
-from stoker.gpus.nvml import Nvml, Reading, why_unavailable
-nvml = Nvml.open()
+from stoker.gpus.driver import Reading
+from stoker.gpus.drivers import open_driver, why_unavailable
+nvml = open_driver()
 for line in sys.stdin:
     match line.split():
         case ["open"]: answer = why_unavailable()
@@ -62,16 +63,33 @@ sys.stdin.read()
 """
 
 
-class Machine:
-    """A machine whose NVML a process of its own looks at."""
+class Fakes(Protocol):
+    """GPUs that do not exist."""
 
-    def __init__(self, fakes: FakeGpus | None) -> None:
+    def env(self) -> dict[str, str]:
+        """The variables with which Stoker sees them."""
+
+    def use(self, pid: int, gpu: int, count: int) -> None:
+        """Let a process hold memory."""
+
+    def release(self, pid: int) -> None:
+        """Let a process end."""
+
+
+_F = TypeVar("_F", bound=Fakes)
+
+
+class Machine(Generic[_F]):
+    """A machine whose driver a process of its own looks at."""
+
+    def __init__(self, fakes: _F | None, env: dict[str, str] | None = None) -> None:
         self.fakes = fakes
+        self._env = env or {}
         self._probe: subprocess.Popen[str] | None = None
 
     def ask(self, question: str) -> bytes:
         if self._probe is None:
-            env = {**os.environ, **(self.fakes.env() if self.fakes else {})}
+            env = {**os.environ, **(self.fakes.env() if self.fakes else {}), **self._env}
             self._probe = _talk(PROBE, env=env)
         assert self._probe.stdin is not None
         assert self._probe.stdout is not None
@@ -124,25 +142,25 @@ def fake(request: pytest.FixtureRequest, tmp_path: Path) -> FakeGpus:
 
 
 @pytest.fixture
-def faked(fake: FakeGpus) -> Iterator[Machine]:
+def faked(fake: FakeGpus) -> Iterator[Machine[FakeGpus]]:
     machine = Machine(fake)
     yield machine
     machine.close()
 
 
 @pytest.fixture(params=["real"] if REAL else FAKES)
-def machine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Machine]:
+def machine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Machine[FakeGpus]]:
     library = request.getfixturevalue("nvml_library") if request.param == "c" else None
     machine = Machine(None if REAL else FakeGpus(tmp_path / "state", library).create(2))
     yield machine
     machine.close()
 
 
-def test_nvml_opens(machine: Machine) -> None:
+def test_nvml_opens(machine: Machine[FakeGpus]) -> None:
     assert machine.ask("open") == b"null\n"
 
 
-def test_gpus_are_numbered_and_have_a_uuid_a_name_and_memory(machine: Machine) -> None:
+def test_gpus_are_numbered_and_have_a_uuid_a_name_and_memory(machine: Machine[FakeGpus]) -> None:
     gpus = machine.gpus()
 
     assert [gpu.index for gpu in gpus] == list(range(len(gpus)))
@@ -151,14 +169,14 @@ def test_gpus_are_numbered_and_have_a_uuid_a_name_and_memory(machine: Machine) -
     assert all(gpu.name and gpu.mem_total_bytes > GIB for gpu in gpus)
 
 
-def test_used_and_free_memory_fit_into_the_total(machine: Machine) -> None:
+def test_used_and_free_memory_fit_into_the_total(machine: Machine[FakeGpus]) -> None:
     for reading in machine.read():
         assert not reading.lost
         assert reading.mem_used_bytes + reading.mem_free_bytes <= reading.gpu.mem_total_bytes
         assert reading.mem_free_bytes > 0
 
 
-def test_an_idle_gpu_reports_utilisation_temperature_and_power(machine: Machine) -> None:
+def test_an_idle_gpu_reports_utilisation_temperature_and_power(machine: Machine[FakeGpus]) -> None:
     for reading in machine.read():
         assert reading.utilisation_pct == 0
         assert reading.temperature_c is not None
@@ -167,7 +185,7 @@ def test_an_idle_gpu_reports_utilisation_temperature_and_power(machine: Machine)
         assert 0 < reading.power_w < 2000
 
 
-def test_memory_of_a_process_is_used_until_it_ends(machine: Machine) -> None:
+def test_memory_of_a_process_is_used_until_it_ends(machine: Machine[FakeGpus]) -> None:
     before = machine.read()[0]
     with machine.memory_held(GIB):
         during = machine.read()[0]
@@ -179,29 +197,33 @@ def test_memory_of_a_process_is_used_until_it_ends(machine: Machine) -> None:
     assert after.mem_used_bytes - before.mem_used_bytes < GIB
 
 
-def test_a_usage_update_reads_memory_but_not_the_process_list(machine: Machine) -> None:
+def test_a_usage_update_reads_memory_but_not_the_process_list(machine: Machine[FakeGpus]) -> None:
     with machine.memory_held(GIB):
         reading = machine.read("glance")[0]
     assert reading.mem_used_bytes >= GIB
     assert reading.processes == ()
 
 
-def test_no_process_uses_an_idle_gpu(machine: Machine) -> None:
+def test_no_process_uses_an_idle_gpu(machine: Machine[FakeGpus]) -> None:
     assert all(not sum(used.values()) for used in machine.used_by_process())
 
 
-def test_faults_can_be_waited_for(machine: Machine) -> None:
+def test_faults_can_be_waited_for(machine: Machine[FakeGpus]) -> None:
     assert machine.ask("listen") == b"true\n"
     assert machine.ask("fault 1") == b"null\n"
 
 
-def test_a_closed_nvml_reads_every_gpu_as_lost_and_does_not_fail(machine: Machine) -> None:
+def test_a_closed_nvml_reads_every_gpu_as_lost_and_does_not_fail(
+    machine: Machine[FakeGpus],
+) -> None:
     machine.ask("close")
 
     assert all(reading.lost for reading in machine.read())
 
 
-def test_a_process_is_listed_with_its_pid_and_memory_on_its_gpu_alone(faked: Machine) -> None:
+def test_a_process_is_listed_with_its_pid_and_memory_on_its_gpu_alone(
+    faked: Machine[FakeGpus],
+) -> None:
     assert faked.fakes is not None
     faked.fakes.use(os.getpid(), 1, 3 * GIB)
 
@@ -213,7 +235,7 @@ def test_a_process_is_listed_with_its_pid_and_memory_on_its_gpu_alone(faked: Mac
     assert second.utilisation_pct == 50
 
 
-def test_a_dead_process_holds_nothing(faked: Machine) -> None:
+def test_a_dead_process_holds_nothing(faked: Machine[FakeGpus]) -> None:
     assert faked.fakes is not None
     faked.fakes.use(FAR_PID, 0, GIB)
 
@@ -221,14 +243,14 @@ def test_a_dead_process_holds_nothing(faked: Machine) -> None:
     assert faked.read()[0].mem_used_bytes == 0
 
 
-def test_a_process_of_another_pid_namespace_is_listed(faked: Machine) -> None:
+def test_a_process_of_another_pid_namespace_is_listed(faked: Machine[FakeGpus]) -> None:
     assert faked.fakes is not None
     faked.fakes.use(FAR_PID, 0, GIB, host=True)
 
     assert faked.read()[0].processes == (GpuProcess(FAR_PID, GIB),)
 
 
-def test_memory_that_the_driver_does_not_attribute_is_none(faked: Machine) -> None:
+def test_memory_that_the_driver_does_not_attribute_is_none(faked: Machine[FakeGpus]) -> None:
     assert faked.fakes is not None
     faked.fakes.use(os.getpid(), 0, GIB)
     faked.fakes.hide_process_memory(0)
@@ -239,7 +261,9 @@ def test_memory_that_the_driver_does_not_attribute_is_none(faked: Machine) -> No
     assert reading.mem_used_bytes == GIB
 
 
-def test_processes_that_the_driver_does_not_list_are_not_none_at_all(faked: Machine) -> None:
+def test_processes_that_the_driver_does_not_list_are_not_none_at_all(
+    faked: Machine[FakeGpus],
+) -> None:
     assert faked.fakes is not None
     faked.fakes.use(os.getpid(), 0, GIB)
     faked.fakes.hide_processes(0)
@@ -251,7 +275,7 @@ def test_processes_that_the_driver_does_not_list_are_not_none_at_all(faked: Mach
     assert second.processes == ()
 
 
-def test_every_process_is_listed_with_its_share_of_the_gpu(faked: Machine) -> None:
+def test_every_process_is_listed_with_its_share_of_the_gpu(faked: Machine[FakeGpus]) -> None:
     assert faked.fakes is not None
     faked.fakes.use(os.getpid(), 0, GIB, sm_pct=70)
     faked.fakes.use(os.getppid(), 1, GIB)
@@ -259,7 +283,9 @@ def test_every_process_is_listed_with_its_share_of_the_gpu(faked: Machine) -> No
     assert faked.used_by_process() == [{os.getpid(): 70}, {os.getppid(): 50}]
 
 
-def test_a_fault_is_reported_once_with_its_gpu_even_if_that_is_lost(faked: Machine) -> None:
+def test_a_fault_is_reported_once_with_its_gpu_even_if_that_is_lost(
+    faked: Machine[FakeGpus],
+) -> None:
     assert faked.fakes is not None
     faked.fakes.fault(0, 13)
     faked.ask("listen")
@@ -274,7 +300,9 @@ def test_a_fault_is_reported_once_with_its_gpu_even_if_that_is_lost(faked: Machi
     assert faked.ask("fault 1") == b"null\n"
 
 
-def test_a_gpu_that_falls_off_the_bus_reads_as_lost_and_the_others_go_on(faked: Machine) -> None:
+def test_a_gpu_that_falls_off_the_bus_reads_as_lost_and_the_others_go_on(
+    faked: Machine[FakeGpus],
+) -> None:
     assert faked.fakes is not None
     assert [reading.lost for reading in faked.read()] == [False, False]
     faked.fakes.lose(0)
@@ -282,7 +310,7 @@ def test_a_gpu_that_falls_off_the_bus_reads_as_lost_and_the_others_go_on(faked: 
     assert [reading.lost for reading in faked.read()] == [True, False]
 
 
-def test_a_gpu_lost_before_keeps_its_number(faked: Machine) -> None:
+def test_a_gpu_lost_before_keeps_its_number(faked: Machine[FakeGpus]) -> None:
     assert faked.fakes is not None
     faked.fakes.lose(0)
 
@@ -290,7 +318,7 @@ def test_a_gpu_lost_before_keeps_its_number(faked: Machine) -> None:
     assert [reading.lost for reading in faked.read()] == [True, False]
 
 
-def test_the_instances_of_a_mig_gpu_replace_it(faked: Machine) -> None:
+def test_the_instances_of_a_mig_gpu_replace_it(faked: Machine[FakeGpus]) -> None:
     assert faked.fakes is not None
     faked.fakes.split(0, parts=2)
     faked.fakes.use(os.getpid(), 2, GIB)
@@ -335,7 +363,7 @@ def test_a_machine_without_a_driver_says_so(fake: FakeGpus) -> None:
     assert answer == b'"Driver Not Loaded"\n'
 
 
-def test_a_new_enumeration_finds_the_same_gpus(machine: Machine) -> None:
+def test_a_new_enumeration_finds_the_same_gpus(machine: Machine[FakeGpus]) -> None:
     before = machine.gpus()
 
     assert machine.ask("signs") == b"false\n"
@@ -344,7 +372,7 @@ def test_a_new_enumeration_finds_the_same_gpus(machine: Machine) -> None:
     assert not any(reading.lost for reading in machine.read())
 
 
-def test_an_added_gpu_is_noticed_and_enumerated(fake: FakeGpus, faked: Machine) -> None:
+def test_an_added_gpu_is_noticed_and_enumerated(fake: FakeGpus, faked: Machine[FakeGpus]) -> None:
     before = faked.gpus()
     fake.plug()
 
@@ -356,7 +384,9 @@ def test_an_added_gpu_is_noticed_and_enumerated(fake: FakeGpus, faked: Machine) 
     assert faked.ask("signs") == b"false\n"
 
 
-def test_a_lost_gpu_keeps_its_name_and_is_found_again(fake: FakeGpus, faked: Machine) -> None:
+def test_a_lost_gpu_keeps_its_name_and_is_found_again(
+    fake: FakeGpus, faked: Machine[FakeGpus]
+) -> None:
     before = faked.gpus()
     fake.lose(1)
     faked.ask("anew")
@@ -404,7 +434,7 @@ def test_mig_instances_have_no_links(fake: FakeGpus) -> None:
     machine.close()
 
 
-def test_the_links_of_a_real_machine_are_known(machine: Machine) -> None:
+def test_the_links_of_a_real_machine_are_known(machine: Machine[FakeGpus]) -> None:
     assert None not in machine.links()
 
 

@@ -41,7 +41,8 @@ from stoker.errors import StokerError
 from stoker.executors.contract import ExecutorLostError
 from stoker.executors.node_reports import GpuSample, Introduction, NodeGpu, NodeSlot
 from stoker.executors.supervisor_launcher import SupervisorLauncher, wait_for
-from stoker.gpus.nvml import Nvml
+from stoker.gpus.driver import GpuDriver
+from stoker.gpus.drivers import open_driver
 from stoker.gpus.slot_grammar import default_slots, parse_slots
 from stoker.home import find_home
 from stoker.machine import count_cpus, read_memory
@@ -74,7 +75,10 @@ CACHE_METHODS: dict[type[CacheRequest[Any]], Callable[..., Any]] = {
 
 
 def _introduce(
-    node: ClusterNode, settings: ClusterSettings | None, slots: Iterable[Slot], nvml: Nvml | None
+    node: ClusterNode,
+    settings: ClusterSettings | None,
+    slots: Iterable[Slot],
+    nvml: GpuDriver | None,
 ) -> Introduction:
     """Describe this node to the head."""
     return Introduction(
@@ -114,7 +118,7 @@ class Agent:
         self._leaving = leaving_path(home)
         self._ending = ending_path(home) if settings is not None and settings.is_pilot else None
         self._leaving_since: float | None = None  # when the head was told that this node leaves
-        self._nvml = Nvml.open()
+        self._nvml = open_driver()
         self._slots = self._find_slots(gpus)
         self._log_forwarders = LogForwarders(os.path.join(self._folder, "logs"))
         cookie = f"stoker-{queue}-{node.id[:8]}"

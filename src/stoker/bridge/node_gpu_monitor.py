@@ -14,8 +14,8 @@ from stoker.engine.running_attempt import Running, RunningAttempt
 from stoker.engine.slot_state import ClosedBy
 from stoker.engine.slots import SlotTable
 from stoker.executors.node_reports import GpuSample, GpuState
+from stoker.gpus.driver import GpuDriver
 from stoker.gpus.lease_holder import holder
-from stoker.gpus.nvml import Nvml
 
 _NO_JOB = QueueEntry(b"", Request())
 
@@ -28,7 +28,7 @@ class NodeGpuMonitor:
 
     def __init__(
         self,
-        nvml: Nvml | None,
+        nvml: GpuDriver | None,
         slots: tuple[Slot, ...],
         cookie: str,
         parents: Callable[[], list[int]],

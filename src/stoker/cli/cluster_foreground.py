@@ -63,9 +63,9 @@ def _make_home() -> str:
 
 def _choose_gpus(args: Args) -> str | None:
     """Return the GPUs of this node: those that the batch system gave, and no other."""
-    from stoker.gpus.nvml import Nvml
+    from stoker.gpus.drivers import open_driver
 
-    nvml = Nvml.open()
+    nvml = open_driver()
     given = given_gpus(os.environ, None if nvml is None else len(nvml.gpus()))
     named: str | None = args.gpus
     if given is None:

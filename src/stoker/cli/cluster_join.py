@@ -110,10 +110,10 @@ def _taken_names(found: ray_survey.RaySurvey, node: settings.ClusterNode, own: s
 def _check_slots(text: str | None) -> str | None:
     """Return the GPUs as typed; raises an error for one that this machine does not have."""
     if text:  # a pilot may have been given none
-        from stoker.gpus.nvml import Nvml
+        from stoker.gpus.drivers import open_driver
         from stoker.gpus.slot_grammar import parse_slots
 
-        nvml = Nvml.open()
+        nvml = open_driver()
         parse_slots(text, None if nvml is None else nvml.gpus(), None)
     return text
 

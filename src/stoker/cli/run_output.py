@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from stoker.cli.line_tags import Tagger
     from stoker.cli.run_view import RunView
     from stoker.engine.gpu_monitor import GpuMonitor
-    from stoker.gpus.nvml import Nvml
+    from stoker.gpus.driver import GpuDriver
     from stoker.store.foreground_runs import ForegroundRun
     from stoker.supervisor.launcher import SupervisorProcess
 
@@ -56,7 +56,7 @@ class Output:
         record: ForegroundRun,
         settings: ForegroundSettings,
         supervisor: SupervisorProcess,
-        nvml: Nvml | None,
+        nvml: GpuDriver | None,
     ) -> int:
         """Run all commands of the source; 0 only if all of them succeeded, else the report's exit code."""
         self._record = record
@@ -91,7 +91,7 @@ class Output:
 
     @contextlib.contextmanager
     def _watching(
-        self, foreground: ForegroundEngine, nvml: Nvml | None
+        self, foreground: ForegroundEngine, nvml: GpuDriver | None
     ) -> Iterator[GpuMonitor | None]:
         if nvml is None:
             yield None

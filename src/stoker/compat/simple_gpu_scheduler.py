@@ -108,10 +108,10 @@ def _run() -> int:
 def read_slots(words: Sequence[str]) -> tuple[Slot, ...]:
     """Read `--gpus`: a single word lists slots; of several words each is one slot."""
     from stoker.core.slot import Slot
-    from stoker.gpus.nvml import Nvml
+    from stoker.gpus.drivers import open_driver
     from stoker.gpus.slot_grammar import visible_gpus
 
-    nvml = Nvml.open()
+    nvml = open_driver()
     known = nvml.gpus() if nvml else ()
     named = re.split(r"[,\s]+", words[0]) if len(words) == 1 else [word.strip() for word in words]
     slots: list[Slot] = []

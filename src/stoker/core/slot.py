@@ -5,6 +5,8 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 UUIDS = "STOKER_GPU_UUIDS"
+AMD = "AMD-"
+"""Begins the lease key of an AMD GPU; its PCI address follows."""
 _UUID = ("GPU-", "MIG-")
 
 
@@ -43,6 +45,16 @@ class Slot(msgspec.Struct, frozen=True):
 
 def slot_variables(gpus: Sequence[str], keys: Sequence[str]) -> dict[str, str]:
     """Return the variables by which a job finds its GPUs, named as users name them and by lease keys."""
+    if any(key.startswith(AMD) for key in keys) and len(keys) == len(gpus):
+        named = list(zip(gpus, keys, strict=True))
+        amd = [gpu.removeprefix("amd") for gpu, key in named if key.startswith(AMD)]
+        others = [pair for pair in named if not pair[1].startswith(AMD)]
+        variables = {"ROCR_VISIBLE_DEVICES": ",".join(amd)}
+        if others:
+            variables |= slot_variables(
+                [gpu for gpu, _key in others], [key for _gpu, key in others]
+            )
+        return variables
     variables = {"CUDA_VISIBLE_DEVICES": ",".join(gpus)}
     if keys and all(key.startswith(_UUID) for key in keys):
         variables[UUIDS] = ",".join(keys)

@@ -27,7 +27,7 @@ from stoker.engine.process_owners import ProcessOwners
 from stoker.engine.running_attempt import RunningAttempt
 from stoker.executors.daemon_executor import DaemonExecutor
 from stoker.failpoints import reach
-from stoker.gpus.nvml import Gpu
+from stoker.gpus.driver import Gpu
 from stoker.gpus.topology import read_links
 from stoker.gpus.turn_files import TurnBoard
 from stoker.service.allocation_keeper import keep_allocations_for_ever

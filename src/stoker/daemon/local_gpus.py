@@ -10,8 +10,9 @@ from stoker.core.slot import Slot
 from stoker.engine.config import Config
 from stoker.engine.gpu_models import Model, models_of
 from stoker.errors import StokerError
+from stoker.gpus.driver import Gpu
+from stoker.gpus.drivers import open_driver
 from stoker.gpus.gpu_discovery import enumerate_within
-from stoker.gpus.nvml import Gpu, Nvml
 from stoker.gpus.slot_grammar import default_slots, parse_slots, visible_gpus
 
 _ALL_REMOVED = "every GPU was removed from this queue"
@@ -22,7 +23,7 @@ class LocalGpus:
     """Finds the GPUs of this machine and parses slots; `node` is its name in a cluster."""
 
     def __init__(self, config: Config, node: str | None) -> None:
-        self.nvml = Nvml.open()
+        self.nvml = open_driver()
         self._config = config
         self._node = node
         self._visible = os.environ.get("CUDA_VISIBLE_DEVICES")

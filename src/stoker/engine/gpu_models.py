@@ -9,7 +9,7 @@ import msgspec
 from stoker.core.size import format_bytes
 from stoker.core.slot import Slot
 from stoker.errors import UsageError
-from stoker.gpus.nvml import Gpu
+from stoker.gpus.driver import Gpu
 
 
 class Model(msgspec.Struct, frozen=True):

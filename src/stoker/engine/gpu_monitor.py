@@ -18,8 +18,8 @@ from stoker.engine.slot_state import ClosedBy
 from stoker.engine.slots import SlotTable
 from stoker.executors.node_reports import GpuState
 from stoker.gpus.availability import taken_by
+from stoker.gpus.driver import Fault, Gpu, GpuDriver, Reading
 from stoker.gpus.driver_faults import FaultListener, sickness
-from stoker.gpus.nvml import Fault, Gpu, Nvml, Reading
 from stoker.gpus.process_census import OwnerOf
 from stoker.gpus.sampler import Sampler
 
@@ -39,7 +39,7 @@ class GpuMonitor(GpuSource):
 
     def __init__(
         self,
-        nvml: Nvml,
+        nvml: GpuDriver,
         slot_table: SlotTable,
         notify: Callable[[str], None],
         owner_of: OwnerOf,

@@ -4,7 +4,7 @@ import msgspec
 
 from stoker.core.size import format_bytes
 from stoker.core.usage import GpuUse, Sight
-from stoker.gpus.nvml import Gpu, Nvml, Reading
+from stoker.gpus.driver import Gpu, GpuDriver, Reading
 from stoker.gpus.process_users import GpuUser, look_up
 
 
@@ -20,7 +20,7 @@ class GpuState(msgspec.Struct, frozen=True):
         return self.reading.gpu
 
 
-def survey(nvml: Nvml) -> tuple[GpuState, ...]:
+def survey(nvml: GpuDriver) -> tuple[GpuState, ...]:
     """Read every GPU once."""
     return tuple(look(nvml, gpu) for gpu in nvml.gpus())
 
@@ -40,7 +40,7 @@ def taken_by(use: GpuUse, *, mind_others: bool) -> str | None:
     )
 
 
-def look(nvml: Nvml, gpu: Gpu) -> GpuState:
+def look(nvml: GpuDriver, gpu: Gpu) -> GpuState:
     """Read one GPU."""
     state = _look_once(nvml, gpu)
     if all(user.is_visible for user in state.users):
@@ -49,7 +49,7 @@ def look(nvml: Nvml, gpu: Gpu) -> GpuState:
     return _look_once(nvml, gpu)
 
 
-def _look_once(nvml: Nvml, gpu: Gpu) -> GpuState:
+def _look_once(nvml: GpuDriver, gpu: Gpu) -> GpuState:
     reading = nvml.read(gpu)
     users = (look_up(process) for process in reading.processes or ())
     return GpuState(reading, tuple(user for user in users if user is not None))

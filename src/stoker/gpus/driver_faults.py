@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from stoker.gpus.nvml import Fault, Nvml, NvmlUnavailableError
+from stoker.gpus.driver import DriverUnavailableError, Fault, GpuDriver
 
 _WAIT_MS = 5000
 _PAUSE_S = 1.0
@@ -33,7 +33,7 @@ class FaultListener(threading.Thread):
     """Thread that waits for faults while `active` is set, and calls `on_fault` from this thread."""
 
     def __init__(
-        self, nvml: Nvml, active: threading.Event, on_fault: Callable[[Fault], None]
+        self, nvml: GpuDriver, active: threading.Event, on_fault: Callable[[Fault], None]
     ) -> None:
         super().__init__(name="gpu-faults", daemon=True)
         self._nvml = nvml
@@ -47,7 +47,7 @@ class FaultListener(threading.Thread):
         while events is not None and self._active.wait() and not self._stopping.is_set():
             try:
                 fault = self._nvml.next_fault(events, _WAIT_MS)
-            except NvmlUnavailableError:
+            except DriverUnavailableError:
                 self._stopping.wait(_PAUSE_S)
                 events = self._nvml.listen_for_faults()
                 continue

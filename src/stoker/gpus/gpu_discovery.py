@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 
-from stoker.gpus.nvml import Nvml, Reading
+from stoker.gpus.driver import GpuDriver, Reading
 
 _FIRST_PAUSE_S = 2.0
 _LONGEST_PAUSE_S = 60.0
@@ -15,7 +15,7 @@ _LONGEST_PAUSE_S = 60.0
 class GpuDiscovery:
     """Enumerates the GPUs again when they may have changed, and then calls `renewed`."""
 
-    def __init__(self, nvml: Nvml, renewed: Callable[[], None]) -> None:
+    def __init__(self, nvml: GpuDriver, renewed: Callable[[], None]) -> None:
         self._nvml = nvml
         self._renewed = renewed
         self._at_s = 0.0
@@ -34,7 +34,7 @@ class GpuDiscovery:
         self._at_s = time.monotonic() + self._pause_s if lost else 0.0
 
 
-def enumerate_within(nvml: Nvml, timeout_s: float) -> bool:
+def enumerate_within(nvml: GpuDriver, timeout_s: float) -> bool:
     """Enumerate again, but wait at most `timeout_s` for the driver. Returns whether the GPUs changed."""
     found: list[bool] = []
     thread = threading.Thread(

@@ -12,77 +12,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from stoker.core.gpu_links import Link
-from stoker.errors import StokerError
+from stoker.gpus.driver import DriverUnavailableError, Fault, Gpu, GpuProcess, Reading
+from stoker.gpus.pci import address_of, read_numa_node
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-
-class Gpu(msgspec.Struct, frozen=True):
-    """A GPU that jobs can use: a whole card, or one MIG instance of a card.
-
-    `index` counts cards in PCI order. The instances of one card share it; only their UUIDs differ.
-    """
-
-    index: int
-    uuid: str
-    name: str
-    mem_total_bytes: int
-    is_mig: bool
-
-    @property
-    def label(self) -> str:
-        """The name that users and CUDA_VISIBLE_DEVICES use for this GPU."""
-        return self.uuid if self.is_mig else str(self.index)
-
-
-class GpuProcess(msgspec.Struct, frozen=True):
-    """A process on a GPU. The pid is the driver's: in a container, that of the host."""
-
-    pid: int
-    mem_bytes: int | None
-
-
-class Reading(msgspec.Struct, frozen=True):
-    """One reading of a GPU. None (for memory: 0) means that this driver does not report the value.
-
-    `processes` None means that the processes are unknown; an empty tuple means that there are none.
-    """
-
-    gpu: Gpu
-    mem_used_bytes: int = 0
-    mem_free_bytes: int = 0
-    utilisation_pct: int | None = None
-    temperature_c: int | None = None
-    power_w: float | None = None
-    processes: tuple[GpuProcess, ...] | None = ()
-    lost: bool = False
-
-    @property
-    def driver_bytes(self) -> int:
-        """Memory that the driver keeps for itself; 0 if unknown."""
-        known = self.mem_used_bytes + self.mem_free_bytes
-        return max(0, self.gpu.mem_total_bytes - known) if known else 0
-
-
-class Fault(msgspec.Struct, frozen=True):
-    """A critical fault of a GPU that the driver reports: an XID, or None for a memory (ECC) error."""
-
-    uuid: str
-    xid: int | None
-
-
-class NvmlUnavailableError(StokerError):
-    """NVML is unavailable: no NVIDIA library, no driver, or the driver refuses."""
-
-
-def why_unavailable() -> str | None:
-    """Return in a few words why `Nvml.open` returns None; None if it does not."""
-    try:
-        Nvml().close()
-    except NvmlUnavailableError as error:
-        return str(error)
-    return None
 
 
 _P2P_READ = 0  # NVML_P2P_CAPS_INDEX_READ is a tuple in nvidia-ml-py
@@ -95,7 +29,7 @@ _MODULE_VARIABLE = "STOKER_NVML_MODULE"
 def _load_pynvml() -> Any:
     """Return the module pynvml, or what `load` of the module in STOKER_NVML_MODULE returns.
 
-    Raises NvmlUnavailableError if there is none. The library is looked for first, because importing pynvml
+    Raises DriverUnavailableError if there is none. The library is looked for first, because importing pynvml
     takes longer than everything else.
     """
     substitute = os.environ.get(_MODULE_VARIABLE)
@@ -104,11 +38,11 @@ def _load_pynvml() -> Any:
     try:
         ctypes.CDLL("libnvidia-ml.so.1")
     except OSError as error:
-        raise NvmlUnavailableError("NVML Shared Library Not Found") from error
+        raise DriverUnavailableError("NVML Shared Library Not Found") from error
     try:
         import pynvml
     except ImportError as error:
-        raise NvmlUnavailableError("Python package nvidia-ml-py is not installed") from error
+        raise DriverUnavailableError("Python package nvidia-ml-py is not installed") from error
     return pynvml
 
 
@@ -116,7 +50,7 @@ class Nvml:
     """Connection to NVML. Its GPUs are those of the last enumeration; reading them never raises."""
 
     def __init__(self) -> None:
-        """Open NVML; raise NvmlUnavailableError if there is none."""
+        """Open NVML; raise DriverUnavailableError if there is none."""
         pynvml = self._lib = _load_pynvml()
         self._lost_codes = {
             pynvml.NVML_ERROR_GPU_IS_LOST,
@@ -130,15 +64,7 @@ class Nvml:
         try:
             self._begin()
         except pynvml.NVMLError as error:
-            raise NvmlUnavailableError(str(error)) from error
-
-    @classmethod
-    def open(cls) -> Nvml | None:
-        """Return NVML, or None on a machine without it."""
-        try:
-            return cls()
-        except NvmlUnavailableError:
-            return None
+            raise DriverUnavailableError(str(error)) from error
 
     def close(self) -> None:
         """Close the connection; later readings say that every GPU is lost."""
@@ -253,6 +179,18 @@ class Nvml:
             return Link.SWITCH
         return Link.NODE if level <= lib.NVML_TOPOLOGY_NODE else Link.OTHER
 
+    def numa_node(self, gpu: Gpu) -> int | None:
+        """Return the NUMA node of a card; None if it is unknown, or the machine has only one."""
+        with self._lock:
+            handle = self._handles.get(gpu.uuid)
+            if handle is None:
+                return None
+            try:
+                found = self._ask(self._lib.nvmlDeviceGetPciInfo, handle)
+            except self._lib.NVMLError:
+                return None
+        return None if found is None else read_numa_node(address_of(found.busId))
+
     def sm_by_pid(self, gpu: Gpu, since_us: int) -> dict[int, int] | None:
         """Return the percentage of a GPU that each process used since then; None if unsupported."""
         with self._lock:
@@ -283,7 +221,7 @@ class Nvml:
     def next_fault(self, events: Any, timeout_ms: int) -> Fault | None:
         """Wait for a fault without blocking other calls; None if none came in time.
 
-        Raises NvmlUnavailableError when `events` are no longer valid, as after `enumerate_again`.
+        Raises DriverUnavailableError when `events` are no longer valid, as after `enumerate_again`.
         """
         lib = self._lib
         try:
@@ -291,7 +229,7 @@ class Nvml:
         except lib.NVMLError_Timeout:
             return None
         except lib.NVMLError as error:
-            raise NvmlUnavailableError(str(error)) from error
+            raise DriverUnavailableError(str(error)) from error
         # Compared by handle: a GPU that fell off the bus no longer reports its UUID.
         address = _address(event.device)
         uuids = [uuid for uuid, handle in self._handles.items() if _address(handle) == address]

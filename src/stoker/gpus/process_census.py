@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 import msgspec
 
 from stoker.core.usage import Foreigner, Sight
-from stoker.gpus.nvml import GpuProcess, Reading
+from stoker.gpus.driver import GpuProcess, Reading
 from stoker.gpus.process_users import GpuUser, is_dead, look_up
 
 OwnerOf = Callable[[int], str | None]

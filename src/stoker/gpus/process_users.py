@@ -9,7 +9,7 @@ import msgspec
 from stoker.accounts import name_of, printable
 
 if TYPE_CHECKING:
-    from stoker.gpus.nvml import GpuProcess
+    from stoker.gpus.driver import GpuProcess
 
 _DEAD = {"Z", "X"}
 _COMMAND_CHARACTERS = 1000

@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from stoker.core.usage import AttemptUse, GpuUse, JobUse, Look, Sight
+from stoker.gpus.driver import Gpu, GpuDriver, Reading
 from stoker.gpus.gpu_discovery import GpuDiscovery
 from stoker.gpus.memory_release import MemoryReleases
-from stoker.gpus.nvml import Gpu, Nvml, Reading
 from stoker.gpus.process_census import OwnerOf, ProcessCensus, ProcessCount
 from stoker.gpus.usage_meter import UsageMeter
 
@@ -44,7 +44,7 @@ class Sampler(threading.Thread):
 
     def __init__(
         self,
-        nvml: Nvml,
+        nvml: GpuDriver,
         *,
         subjects: Subjects,
         owner_of: OwnerOf,

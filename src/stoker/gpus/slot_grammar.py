@@ -6,9 +6,10 @@ import re
 from typing import TYPE_CHECKING
 
 from stoker.core.gpu_links import GpuLinks, SlotLinks
-from stoker.core.slot import Slot
+from stoker.core.slot import AMD, Slot
 from stoker.errors import StokerError, UsageError
-from stoker.gpus.nvml import Gpu, why_unavailable
+from stoker.gpus.driver import Gpu
+from stoker.gpus.drivers import why_unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -75,20 +76,21 @@ def _sort_by_links(gpus: Sequence[Gpu], size: int, links: GpuLinks) -> tuple[Gpu
 
 
 def visible_gpus(known: Sequence[Gpu], visible: str | None) -> tuple[Gpu, ...]:
-    """Return the GPUs that the inherited CUDA_VISIBLE_DEVICES leaves, in its order.
+    """Return the GPUs that the inherited CUDA_VISIBLE_DEVICES leaves, in its order; and those of AMD.
 
     As in CUDA, the first entry that names no GPU ends the list.
     """
     if visible is None:
         return tuple(known)
+    nvidia = [gpu for gpu in known if not gpu.is_amd]
     found: list[Gpu] = []
     for entry in visible.split(","):
-        gpu = _match(entry.strip(), known)
+        gpu = _match(entry.strip(), nvidia)
         if gpu is None:
             break
         if gpu not in found:
             found.append(gpu)
-    return tuple(found)
+    return (*found, *(gpu for gpu in known if gpu.is_amd))
 
 
 def no_gpu_error(known: Sequence[Gpu] | None, visible: str | None) -> StokerError:
@@ -127,7 +129,7 @@ def _repeat(
         raise UsageError(f"more than {_SLOT_LIMIT} slots: name fewer GPUs or use a smaller -j")
     # Each GPU comes once before any comes again, so that jobs spread before they share.
     spread = [place for _ in range(jobs_per_gpu) for place in places]
-    numbers = {gpu.uuid: str(gpu.index) for gpu in known}
+    numbers = {gpu.uuid: f"{gpu.prefix}{gpu.index}" for gpu in known}
     return tuple(
         Slot(index, gpus, keys, cards=_cards(gpus, keys, numbers))
         for index, (gpus, keys) in enumerate(spread)
@@ -200,9 +202,9 @@ def _key(name: str, known: Sequence[Gpu] | None) -> str:
 
 
 def _numbered(number: int, known: Sequence[Gpu]) -> Gpu:
-    found = [gpu for gpu in known if gpu.index == number]
+    found = [gpu for gpu in known if gpu.index == number and not gpu.prefix]
     if not found:
-        numbers = sorted({gpu.index for gpu in known})
+        numbers = sorted({gpu.index for gpu in known if not gpu.prefix})
         has = _spans(numbers) if numbers else "none"
         raise UsageError(f"GPU {number} does not exist: this machine has {has}")
     if found[0].is_mig:
@@ -214,13 +216,16 @@ def _numbered(number: int, known: Sequence[Gpu]) -> Gpu:
 def _match(name: str, known: Sequence[Gpu]) -> Gpu | None:
     """Return the GPU that CUDA would use for this name; None if there is none or more than one."""
     if _NUMBER.fullmatch(name):
-        return next((gpu for gpu in known if gpu.index == int(name)), None)
+        return next((gpu for gpu in known if gpu.index == int(name) and not gpu.prefix), None)
+    named = next((gpu for gpu in known if gpu.prefix and gpu.label == name), None)
+    if named is not None:
+        return named
     found = _by_uuid(name, known)
     return found[0] if len(found) == 1 else None
 
 
 def _by_uuid(name: str, known: Sequence[Gpu]) -> list[Gpu]:
-    if not name.startswith(("GPU-", "MIG-")):
+    if not name.startswith(("GPU-", "MIG-", AMD)):
         return []
     exact = [gpu for gpu in known if gpu.uuid == name]
     return exact or [gpu for gpu in known if gpu.uuid.startswith(name)]

@@ -9,7 +9,7 @@ from itertools import combinations
 import msgspec
 
 from stoker.core.gpu_links import GpuLinks, Link
-from stoker.gpus.nvml import Nvml
+from stoker.gpus.driver import GpuDriver
 
 CACHE = "gpu-links.json"
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
@@ -23,7 +23,7 @@ class _Record(msgspec.Struct):
     links: list[Link]
 
 
-def read_links(nvml: Nvml, home: str | None = None) -> GpuLinks:
+def read_links(nvml: GpuDriver, home: str | None = None) -> GpuLinks:
     """Return the link of each pair of cards. MIG instances have none, and a driver may know none.
 
     Later calls in the same boot read the cache in `home`, as long as the GPUs are the same.

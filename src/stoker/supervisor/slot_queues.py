@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from stoker.warm.messages import ForkRequest
 
 _MAX_ENVIRONMENTS = 64
+_AMD = b"ROCR_VISIBLE_DEVICES"
+_OF_HIP = frozenset((b"HIP_VISIBLE_DEVICES", b"GPU_DEVICE_ORDINAL", b"CUDA_VISIBLE_DEVICES"))
 
 
 class AttemptContext:
@@ -36,6 +38,9 @@ class AttemptContext:
             if len(self.environments) >= _MAX_ENVIRONMENTS:
                 self.environments.clear()
             shared = self.environments[slot] = {**self.env, **slot.env}
+            if _AMD in slot.env:  # a variable of the submitting shell would hide or renumber them
+                for name in _OF_HIP - slot.env.keys():
+                    shared.pop(name, None)
         return shared
 
 
@@ -52,6 +57,12 @@ class Attempt(NamedTuple):
     taken: bool = False  # its slot took it from the queue of attempts without a slot
     mem_bytes: int = 0  # with more RAM it is killed; 0: no limit
     cpus: int = 0  # what it gets at most, where cgroups can be made; 0: no limit
+
+
+def count_gpus(env: dict[bytes, bytes]) -> int:
+    """Return the number of GPUs that the variables of a slot name; at least 1."""
+    named = [env[name] for name in (b"CUDA_VISIBLE_DEVICES", _AMD) if name in env]
+    return sum(text.count(b",") + 1 for text in named) or 1
 
 
 class SlotQueue:

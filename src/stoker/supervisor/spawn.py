@@ -11,7 +11,7 @@ from stoker.supervisor.leases import explain_descriptor_limit
 from stoker.supervisor.process_tree import COOKIE_BYTES
 from stoker.supervisor.rendezvous import RendezvousPorts
 from stoker.supervisor.signals import RESET_SIGNALS
-from stoker.supervisor.slot_queues import Attempt
+from stoker.supervisor.slot_queues import Attempt, count_gpus
 
 
 def build_environment(
@@ -20,7 +20,7 @@ def build_environment(
     """Return the whole environment of an attempt. `running` are the attempts that run."""
     key = attempt.key.encode()
     env = attempt.context.environment(attempt.slot).copy()
-    gpus = attempt.slot.env.get(b"CUDA_VISIBLE_DEVICES", b"").count(b",") + 1
+    gpus = count_gpus(attempt.slot.env)
     ports.set_variables(env, attempt.key, running, gpus)
     if attempt.env is not None:
         env.update(attempt.env)

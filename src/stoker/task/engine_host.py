@@ -32,7 +32,7 @@ from stoker.errors import StokerError, UsageError
 from stoker.executors.contract import Ended, Launch
 from stoker.executors.foreground_executor import ForegroundExecutor
 from stoker.gpus.box_file import RULES_COPY
-from stoker.gpus.nvml import Nvml
+from stoker.gpus.drivers import open_driver
 from stoker.gpus.slot_grammar import default_slots, parse_slots
 from stoker.gpus.turn_files import TurnBoard
 from stoker.home import find_home
@@ -61,7 +61,7 @@ class EngineHost:
         self._client = client
         self._opening = opening
         self._record = record
-        self._nvml = None if opening.gpus == "" else Nvml.open()
+        self._nvml = None if opening.gpus == "" else open_driver()
         self._commands = JobCommands(opening, record)
         slots = self._find_slots()
         self._cpus, self._places = count_cpus(), len(slots) or opening.cpu_places

@@ -22,7 +22,12 @@ if TYPE_CHECKING:
 
     from .messages import FileStamp, Learned
 
-JOB_VARIABLES = ("CUDA_VISIBLE_DEVICES", "STOKER_GPU_UUIDS", "CUDA_MPS_PIPE_DIRECTORY")
+JOB_VARIABLES = (
+    "CUDA_VISIBLE_DEVICES",
+    "ROCR_VISIBLE_DEVICES",
+    "STOKER_GPU_UUIDS",
+    "CUDA_MPS_PIPE_DIRECTORY",
+)
 """Variables that no import reads. A worker has no value for them, so a change by an import does not count."""
 _EARLY_REPORT_S = 0.5  # of imports, after which a job reports what it has imported
 

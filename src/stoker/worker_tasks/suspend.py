@@ -19,7 +19,8 @@ from stoker.engine.suspend_helper import HelperAnswer, HelperOrder
 from stoker.errors import ConflictError
 from stoker.failpoints import reach
 from stoker.gpus.cuda_checkpoint import CheckpointDriver, CheckpointError, ProcessState
-from stoker.gpus.nvml import Nvml, Reading
+from stoker.gpus.driver import Reading
+from stoker.gpus.drivers import open_driver
 from stoker.machine import read_memory
 from stoker.supervisor import process_tree
 
@@ -174,7 +175,7 @@ def _find_lack(needed: Mapping[str, int]) -> str | None:
 
 
 def _readings() -> list[Reading]:
-    nvml = Nvml.open()
+    nvml = open_driver()
     if nvml is None:
         return []
     try:

@@ -41,7 +41,7 @@ from stoker.supervisor.messages import CutAttempt
 @pytest.fixture
 def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Agent:
     monkeypatch.setenv("STOKER_HOME", str(tmp_path))
-    monkeypatch.setattr("stoker.bridge.agent.Nvml.open", lambda: None)
+    monkeypatch.setattr("stoker.bridge.agent.open_driver", lambda: None)
     return Agent("queue")
 
 
@@ -87,7 +87,7 @@ def test_an_agent_ends_when_the_ray_supervisor_that_started_it_is_gone(
         raise EndedError
 
     monkeypatch.setenv("STOKER_HOME", str(tmp_path))
-    monkeypatch.setattr("stoker.bridge.agent.Nvml.open", lambda: None)
+    monkeypatch.setattr("stoker.bridge.agent.open_driver", lambda: None)
     monkeypatch.setattr("os._exit", end)
     ray_supervisor: list[int | None] = [7]
     monkeypatch.setattr(module, "ray_supervisor_pid", lambda _home: ray_supervisor[0])

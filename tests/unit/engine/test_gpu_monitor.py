@@ -19,7 +19,7 @@ from stoker.engine.running_attempt import STARTING, Running, RunningAttempt
 from stoker.engine.slot_state import LeaseHeld
 from stoker.engine.slots import SlotTable
 from stoker.executors.contract import Ended
-from stoker.gpus.nvml import Fault
+from stoker.gpus.driver import Fault
 from unit.gpus.driver import GIB, GPU, SECOND, Driver
 
 FAR_PID = 1 << 30

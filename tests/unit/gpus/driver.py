@@ -7,7 +7,8 @@ import threading
 
 import msgspec
 
-from stoker.gpus.nvml import Fault, Gpu, GpuProcess, Nvml, Reading
+from stoker.gpus.driver import Fault, Gpu, GpuProcess, Reading
+from stoker.gpus.nvml import Nvml
 
 GIB = 1 << 30
 GPU = Gpu(0, "GPU-0", "A100", 8 * GIB, is_mig=False)

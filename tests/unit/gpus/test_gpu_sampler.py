@@ -11,8 +11,8 @@ import pytest
 
 from patience import PATIENCE_S
 from stoker.core.usage import Sight
+from stoker.gpus.driver import Gpu, Reading
 from stoker.gpus.gpu_discovery import GpuDiscovery, enumerate_within
-from stoker.gpus.nvml import Gpu, Reading
 from stoker.gpus.sampler import Sampler, peek_pause_s
 from unit.gpus.driver import GIB, GPU, SECOND, Driver
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from stoker.core.slot import Slot, group_by_gpu
 from stoker.errors import StokerError, UsageError
 from stoker.gpus import slot_grammar as slots_module
-from stoker.gpus.nvml import Gpu
+from stoker.gpus.driver import Gpu
 from stoker.gpus.slot_grammar import default_slots, parse_slots, visible_gpus
 
 FOUR = tuple(Gpu(i, f"GPU-{i}a{i}b-0000", "A100", 8 << 30, is_mig=False) for i in range(4))

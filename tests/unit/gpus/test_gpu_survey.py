@@ -5,7 +5,8 @@ import pwd
 
 from stoker.core.usage import Foreigner, GpuUse, Sight
 from stoker.gpus.availability import survey, taken_by
-from stoker.gpus.nvml import Gpu, GpuProcess, Nvml, Reading
+from stoker.gpus.driver import Gpu, GpuProcess, Reading
+from stoker.gpus.nvml import Nvml
 
 FAR_PID = 1 << 30
 ME = pwd.getpwuid(os.getuid()).pw_name

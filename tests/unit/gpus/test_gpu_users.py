@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from patience import until
-from stoker.gpus.nvml import GpuProcess
+from stoker.gpus.driver import GpuProcess
 from stoker.gpus.process_users import look_up
 
 

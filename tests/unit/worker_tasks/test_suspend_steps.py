@@ -14,7 +14,6 @@ from patience import until
 from stoker.engine.suspend_helper import HelperOrder
 from stoker.errors import ConflictError
 from stoker.gpus.cuda_checkpoint import CheckpointDriver, CheckpointError, ProcessState
-from stoker.gpus.nvml import Nvml
 from stoker.machine import Memory
 from stoker.worker_tasks import suspend as steps
 
@@ -70,7 +69,7 @@ def child(pid: int) -> int:
 def ram(monkeypatch: pytest.MonkeyPatch) -> None:
     """4 GiB of host RAM are available, and there is no NVML."""
     monkeypatch.setattr(steps, "read_memory", lambda: Memory(8 * GIB, 4 * GIB))
-    monkeypatch.setattr(Nvml, "open", lambda: None)
+    monkeypatch.setattr(steps, "open_driver", lambda: None)
 
 
 def order(pid: int, held: int, **more: int) -> HelperOrder:

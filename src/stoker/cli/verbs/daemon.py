@@ -230,9 +230,9 @@ def _remembered_gpus(home: str) -> str | None:
 
 def _parse_labels(gpus: str) -> list[str]:
     """Return the labels of the slots that a text names; raises an error for wrong text."""
-    from stoker.gpus.nvml import Nvml
+    from stoker.gpus.drivers import open_driver
     from stoker.gpus.slot_grammar import parse_slots
 
-    nvml = Nvml.open()
+    nvml = open_driver()
     known = None if nvml is None else nvml.gpus()
     return [slot.label for slot in parse_slots(gpus, known, os.environ.get("CUDA_VISIBLE_DEVICES"))]

@@ -95,10 +95,10 @@ def _change(action: str, gpu: str) -> int:
 def _show(args: Args) -> int:
     """Print the GPUs; without any, a table is an error and JSON is an empty list."""
     from stoker.gpus.availability import survey
+    from stoker.gpus.drivers import open_driver, why_unavailable
     from stoker.gpus.lease_holder import holder
-    from stoker.gpus.nvml import Nvml, why_unavailable
 
-    nvml = Nvml.open()
+    nvml = open_driver()
     states = survey(nvml) if nvml else ()
     reserved = _read_reserved([state.gpu.uuid for state in states])
     rows = [(state, holder(state.gpu.uuid), reserved.get(state.gpu.uuid, 0)) for state in states]
@@ -141,10 +141,10 @@ def _show_rules() -> int:
 
 def _show_topology(*, as_json: bool) -> int:
     """Print the links between this machine's cards; without any GPU, JSON is an empty list."""
-    from stoker.gpus.nvml import Nvml, why_unavailable
+    from stoker.gpus.drivers import open_driver, why_unavailable
     from stoker.gpus.topology import read_links
 
-    nvml = Nvml.open()
+    nvml = open_driver()
     links = {} if nvml is None else read_links(nvml)
     gpus = [] if nvml is None else [gpu for gpu in nvml.gpus() if not gpu.is_mig]
     if as_json:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from stoker.core.slot import Slot
     from stoker.engine.command_reader import Source
     from stoker.engine.host_resources import HostCapacity
-    from stoker.gpus.nvml import Nvml
+    from stoker.gpus.driver import GpuDriver
     from stoker.store.foreground_runs import ForegroundRun
 
 SUMMARY = """\
@@ -203,12 +203,12 @@ def _source(args: Args) -> Source:
 
 def find_slots(
     gpus: str | None, jobs_per_gpu: int, gpus_per_job: int | None = None
-) -> tuple[Nvml | None, tuple[Slot, ...]]:
+) -> tuple[GpuDriver | None, tuple[Slot, ...]]:
     """Return the slots of `--gpus`, or all free ones; and NVML, if the driver has it."""
-    from stoker.gpus.nvml import Nvml
+    from stoker.gpus.drivers import open_driver
     from stoker.gpus.slot_grammar import default_slots, parse_slots
 
-    nvml = Nvml.open()
+    nvml = open_driver()
     known = None if nvml is None else nvml.gpus()
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if gpus is None:
@@ -221,7 +221,7 @@ def find_slots(
     return nvml, parse_slots(gpus, known, visible, jobs_per_gpu, gpus_per_job)
 
 
-def check_gpu_mem(request: Request, nvml: Nvml | None, slots: tuple[Slot, ...]) -> None:
+def check_gpu_mem(request: Request, nvml: GpuDriver | None, slots: tuple[Slot, ...]) -> None:
     """Refuse commands that need more memory than any of their GPUs has."""
     if request.gpu_mem is not None and nvml is not None:
         from stoker.engine.gpu_models import largest_of, models_of, refuse_too_large

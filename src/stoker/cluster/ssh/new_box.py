@@ -31,8 +31,8 @@ _TOKEN_S = 900.0
 
 # NVML comes with the driver.
 _GPUS = """\
-from stoker.gpus.nvml import Nvml, why_unavailable
-nvml = Nvml.open()
+from stoker.gpus.drivers import open_driver, why_unavailable
+nvml = open_driver()
 names = [] if nvml is None else [gpu.name for gpu in nvml.gpus()]
 print(f"{len(names)} GPUs: {', '.join(sorted(set(names)))}" if names else f"no GPU: {why_unavailable()}")
 """

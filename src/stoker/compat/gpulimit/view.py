@@ -107,9 +107,9 @@ def status(client: Client, _words: Sequence[str]) -> int:
 
 def _gpu_memory() -> dict[str, tuple[str, ...]]:
     """Return the memory of each GPU: total, free, used."""
-    from stoker.gpus.nvml import Nvml
+    from stoker.gpus.drivers import open_driver
 
-    nvml = Nvml.open()
+    nvml = open_driver()
     if nvml is None:
         return {}
     return {
