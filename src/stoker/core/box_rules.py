@@ -112,6 +112,12 @@ class BoxRules(msgspec.Struct, frozen=True, kw_only=True):
     preemptible_s: float | None = None
     reservations: tuple[Reservation, ...] = ()
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every user and @group that the rules name, each once."""
+        reserved = (name for each in self.reservations for name in each.users)
+        return tuple(dict.fromkeys((*self.shares, *self.limits_of, *reserved)))
+
     def share_of(self, person: Person) -> float:
         """Return the share of a user: its own, else the largest of its groups, else one."""
         if person.name in self.shares:

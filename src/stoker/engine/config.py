@@ -16,6 +16,7 @@ from stoker.core.durations import parse_duration, parse_limit
 from stoker.core.job import OnNan
 from stoker.core.queue_rank import FIFO, SHORTEST
 from stoker.core.selector import check_name
+from stoker.core.setting_names import explain_unknown
 from stoker.core.sharing.rules import MOST_TENANTS, SharingRules, gpulimit_rules
 from stoker.errors import NotFoundError, StokerError, UsageError
 from stoker.gpus.slot_grammar import parse_slots
@@ -441,9 +442,4 @@ def entry_of(name: str) -> ConfigEntry:
         if name.startswith(prefix) and len(name) > len(prefix):
             check_name("the project", name.removeprefix(prefix))
             return entry
-    import difflib  # late: it serves a mistake
-
-    names = [*ENTRIES, *(f"{prefix}PROJECT" for prefix in OF_PROJECTS)]
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.75)
-    hint = f"did you mean '{near[0]}'?" if near else f"there are: {', '.join(names)}"
-    raise NotFoundError(f"there is no setting '{name}': {hint}")
+    raise NotFoundError(explain_unknown(name, ENTRIES))

@@ -155,6 +155,22 @@ def parse_text(text: str, path: str) -> BoxRules:
         raise RulesError(f"{path}, line {_line_of(text, error)}: {error}") from None
 
 
+def find_unknown(rules: BoxRules) -> list[str]:
+    """Return the users and @groups of the rules that this machine does not know."""
+    return [name for name in rules.names if not _is_known(name)]
+
+
+def _is_known(name: str) -> bool:
+    try:
+        if name.startswith("@"):
+            grp.getgrnam(name[1:])
+        else:
+            pwd.getpwnam(name)
+    except (KeyError, ValueError):  # ValueError: a NUL, or no text of the file system
+        return False
+    return True
+
+
 def find_person(uid: int) -> Person:
     """Return a user with the names of its groups."""
     name = name_of(uid)

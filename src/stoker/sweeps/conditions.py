@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import operator
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -28,6 +29,9 @@ _ORDERS: dict[type[ast.cmpop], tuple[str, Callable[[Any, Any], bool]]] = {
     ast.Gt: (">", operator.gt),
     ast.GtE: (">=", operator.ge),
 }
+# Words of SQL and C, which are read as Python only outside of quotes.
+_FOREIGN = re.compile(r"'[^']*'|\"[^\"]*\"|<>|&&|\|\||(?<![=!<>])=(?!=)|\b(?:AND|OR|NOT|IN)\b")
+_PYTHON = {"=": "==", "<>": "!=", "&&": " and ", "||": " or "}
 
 
 class Condition:
@@ -44,7 +48,9 @@ class Condition:
             tree = ast.parse(text.strip(), mode="eval")
             self._holds = self._truth(tree.body)
         except SyntaxError as error:
-            raise DefinitionError(f"cannot read the condition '{text}': {error.msg}") from None
+            meant = _in_python(text)
+            hint = error.msg if meant is None else f"did you mean {meant} ?"
+            raise DefinitionError(f"cannot read the condition '{text}': {hint}") from None
         except (RecursionError, MemoryError):
             raise DefinitionError("the condition is nested too deeply") from None
 
@@ -146,6 +152,21 @@ class Condition:
             return _ABSENT if cell is None else cell.value
 
         return look_up
+
+
+def _in_python(text: str) -> str | None:
+    """Return a condition of SQL or C as Python: `=`, `<>`, `&&`, `AND`; None if it is still unreadable."""
+
+    def translate(found: re.Match[str]) -> str:
+        word = found[0]
+        return word if word[0] in "'\"" else _PYTHON.get(word, word.lower())
+
+    meant = " ".join(_FOREIGN.sub(translate, text).split())
+    try:
+        ast.parse(meant, mode="eval")
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    return meant
 
 
 class Match:

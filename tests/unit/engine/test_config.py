@@ -4,7 +4,8 @@ import os
 
 import pytest
 
-from stoker.engine.config import ENTRIES
+from stoker.core import setting_names
+from stoker.engine.config import ENTRIES, OF_PROJECTS
 from stoker.errors import NotFoundError, UsageError
 from stoker.service.config import change_config, read_config
 from stoker.store.config_records import record_setting
@@ -108,6 +109,18 @@ def test_a_setting_that_does_not_exist_is_an_error_that_lists_those_that_do(
 ) -> None:
     with pytest.raises(NotFoundError, match=r"no setting 'colour': there are: gpus, gpus-drained"):
         put(harness, "colour", "blue")
+
+
+def test_a_setting_of_projects_without_a_project_is_explained(harness: Harness) -> None:
+    assert {f"{name}." for name in setting_names.OF_PROJECTS} == OF_PROJECTS.keys()
+    with pytest.raises(NotFoundError) as caught:
+        put(harness, "stall", "20m")
+    assert str(caught.value) == (
+        "there is no setting 'stall': did you mean 'stall.PROJECT' for a project, or stoker add --stall for"
+        " a job, or 'mark.stall'?"
+    )
+    with pytest.raises(NotFoundError, match=r"did you mean 'limit.PROJECT' for a project\?$"):
+        put(harness, "limit", "2")
 
 
 def test_more_places_for_jobs_without_gpu_are_used_at_once(make_harness: MakeHarness) -> None:

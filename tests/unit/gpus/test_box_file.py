@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import grp
 import os
 import pwd
 import time
@@ -8,7 +9,14 @@ from pathlib import Path
 import pytest
 
 from stoker.core.box_rules import Moment
-from stoker.gpus.box_file import BoxFile, RulesError, find_person, local_moment, parse_text
+from stoker.gpus.box_file import (
+    BoxFile,
+    RulesError,
+    find_person,
+    find_unknown,
+    local_moment,
+    parse_text,
+)
 
 GOOD = "[shares]\nann = 2\n"
 
@@ -116,6 +124,25 @@ def test_a_link_or_pipe_does_not_count(path: Path, tmp_path: Path) -> None:
 def test_the_line_of_a_mistake_is_named(text: str, line: int) -> None:
     with pytest.raises(RulesError, match=rf"rules\.toml, line {line}: "):
         parse_text(text, "rules.toml")
+
+
+def test_users_and_groups_that_the_machine_does_not_know_are_found() -> None:
+    user = pwd.getpwuid(os.getuid()).pw_name
+    group = grp.getgrgid(os.getgid()).gr_name
+    rules = parse_text(
+        f"""
+[shares]
+{user} = 2
+"no-such user" = 2
+[limits."@no-such"]
+gpus = 1
+[[reservations]]
+gpus = "0"
+for = ["{user}", "@{group}", "no-such user", "@no\\u0000such"]
+""",
+        "box.toml",
+    )
+    assert find_unknown(rules) == ["no-such user", "@no-such", "@no\0such"]
 
 
 def test_a_user_has_the_names_of_its_groups() -> None:

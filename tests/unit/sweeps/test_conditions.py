@@ -81,6 +81,25 @@ def test_any_text_is_read_or_refused(text: str) -> None:
         Condition(text)
 
 
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("state = 'done'", "state == 'done'"),
+        ("state = 'a = b' AND lr<0.2", "state == 'a = b' and lr<0.2"),
+        ("lr <> 1 && !x", None),
+        ("lr <> 1||x=2", "lr != 1 or x==2"),
+        ("state == done and", None),
+    ],
+)
+def test_a_condition_of_sql_or_c_is_refused_with_the_one_that_is_meant(
+    text: str, meant: str | None
+) -> None:
+    with pytest.raises(DefinitionError) as caught:
+        Condition(text)
+    hint = f": did you mean {meant} ?" if meant else ": invalid syntax"
+    assert str(caught.value) == f"cannot read the condition '{text}'{hint}"
+
+
 def test_a_condition_knows_its_parameters() -> None:
     assert Condition("a.b > 1 and c in [d, 2] or true").names == {"a.b", "c", "d"}
 

@@ -69,19 +69,22 @@ def run(args: Args) -> int:
 
 
 def _check(path: str | None) -> int:
-    from stoker.gpus.box_file import RulesError, parse_text, rules_path
+    from stoker.gpus.box_file import RulesError, find_unknown, parse_text, rules_path
 
     name = path or rules_path()
     try:
         with open(name, encoding="utf-8") as file:
             text = file.read()
-        parse_text(text, name)
+        rules = parse_text(text, name)
     except OSError as error:
         raise StokerError(f"{name}: {error.strerror}") from None
     except UnicodeDecodeError:
         raise StokerError(f"{name}: it is no UTF-8 text") from None
     except RulesError as error:
         raise StokerError(str(error)) from None
+    for unknown in find_unknown(rules):
+        kind = f"group '{unknown[1:]}'" if unknown.startswith("@") else f"user '{unknown}'"
+        note(f"{name}: this machine has no {kind}: its rules have no effect")
     print(f"{name} is good")
     return 0
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 
 from stoker.cli.arguments import JSON, Args, arg
 from stoker.cli.messages import note, print_json
 from stoker.cli.tables import Column, print_table
 from stoker.client.client import Client
+from stoker.core.setting_names import explain_unknown
 from stoker.errors import NotFoundError, UsageError
 from stoker.wire import NewSetting, Setting
 
@@ -71,10 +71,7 @@ def _find(settings: Sequence[Setting], name: str) -> Setting:
     for setting in settings:
         if setting.name == name:
             return setting
-    known = [setting.name for setting in settings]
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.75)
-    hint = f"did you mean '{near[0]}'?" if near else f"there are: {', '.join(known)}"
-    raise NotFoundError(f"there is no setting '{name}': {hint}")
+    raise NotFoundError(explain_unknown(name, [setting.name for setting in settings]))
 
 
 def _print_table(settings: list[Setting]) -> None:
