@@ -92,13 +92,13 @@ _WORDS_DETAILS = frozenset(("help", "metavar", "nargs"))
 
 
 class _Reader:
-    """Reads options, and one positional argument: a word, a list of words, or all words that follow."""
+    """Reads options, and one positional argument: a word, words, or all words that follow."""
 
     def __init__(self, arguments: Sequence[Argument]) -> None:
         self._options: dict[str, _Option] = {}
         self._rest: str | None = None
         self._words: str | None = None
-        self._is_list = False
+        self._nargs: str | None = None
         for flags, details in arguments:
             if flags[0].startswith("-"):
                 self._options.update(dict.fromkeys(flags, _Option(flags, details)))
@@ -106,9 +106,9 @@ class _Reader:
                 raise _NotPlainError
             elif details.get("nargs") == "...":
                 self._rest = flags[0]
-            elif _WORDS_DETAILS.issuperset(details) and details.get("nargs", "*") == "*":
+            elif _WORDS_DETAILS.issuperset(details) and details.get("nargs", "*") in "*?":
                 self._words = flags[0]
-                self._is_list = "nargs" in details
+                self._nargs = details.get("nargs")
             else:
                 raise _NotPlainError
 
@@ -125,11 +125,21 @@ class _Reader:
         found = list(words[begin:at])
         if self._read_options(words, at, values) < len(words):
             raise _NotPlainError
-        if self._words is not None and (self._is_list or len(found) == 1):
-            values[self._words] = found if self._is_list else found[0]
-        elif found or self._words is not None:
+        if self._words is not None:
+            values[self._words] = self._value(found)
+        elif found:
             raise _NotPlainError
         return Args(**values)
+
+    def _value(self, found: list[str]) -> list[str] | str | None:
+        """Return the value of the positional argument."""
+        if self._nargs == "*":
+            return found
+        if len(found) == 1:
+            return found[0]
+        if found or self._nargs is None:
+            raise _NotPlainError
+        return None
 
     def _read_options(self, words: Sequence[str], at: int, values: dict[str, Any]) -> int:
         """Read the options from a word on; returns the number of the word behind them."""

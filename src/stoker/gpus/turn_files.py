@@ -15,7 +15,6 @@ import json
 import math
 import os
 import re
-import secrets
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -94,7 +93,7 @@ class TurnBoard:
 
     def __init__(self) -> None:
         self.uid = os.geteuid()
-        self.name = f"turn-{self.uid}-{secrets.token_hex(8)}"
+        self.name = f"turn-{self.uid}-{os.urandom(8).hex()}"
         self._changes = FolderChanges()
         self._files = _TurnFolder(self.name)
         self._fd: int | None = None

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from stoker.cli.arguments import arg, parse_quickly
 from stoker.cli.parser import Parser
-from stoker.cli.verbs import add, log, ls, status, why
+from stoker.cli.verbs import add, log, ls, run, status, why
 from stoker.errors import UsageError
 
 FLAGS = (
@@ -56,7 +56,7 @@ def test_help_and_mistakes_are_left_to_argparse(line: str) -> None:
 @example(["-n", "5", "x", "-f"])
 @example([])
 def test_the_quick_reader_reads_positional_arguments_as_argparse_does(line: list[str]) -> None:
-    for verb in (ls, log, why):
+    for verb in (ls, log, run, why):
         quickly = parse_quickly(verb.ARGUMENTS, line)
         try:
             slowly = vars(Parser("stoker", "", "", verb.ARGUMENTS).read(line))
@@ -67,16 +67,24 @@ def test_the_quick_reader_reads_positional_arguments_as_argparse_does(line: list
 
 @pytest.mark.parametrize(
     ("verb", "line"),
-    [(ls, ""), (ls, "-a"), (ls, "5-9 train -s failed"), (why, "12"), (log, "-n 20 12 -f")],
+    [
+        (ls, ""),
+        (ls, "-a"),
+        (ls, "5-9 train -s failed"),
+        (why, "12"),
+        (log, "-n 20 12 -f"),
+        (run, ""),
+        (run, "-j 2 a"),
+    ],
 )
 def test_ordinary_positional_arguments_are_read_quickly(verb: Any, line: str) -> None:
     assert parse_quickly(verb.ARGUMENTS, line.split()) is not None
 
 
-def test_several_and_optional_positional_arguments_are_left_to_argparse() -> None:
-    from stoker.cli.verbs import diff, run
+def test_several_positional_arguments_are_left_to_argparse() -> None:
+    from stoker.cli.verbs import diff
 
-    assert parse_quickly(run.ARGUMENTS, []) is None
+    assert parse_quickly(run.ARGUMENTS, ["a", "b"]) is None
     assert parse_quickly(diff.ARGUMENTS, ["a", "b"]) is None
 
 
