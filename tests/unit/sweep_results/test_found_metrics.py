@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import struct
+import time
 from pathlib import Path
 
 import pytest
@@ -81,6 +82,32 @@ def test_the_newest_trainer_state_is_read(tmp_path: Path) -> None:
     metrics = read_run(str(tmp_path)).metrics
     assert metrics["loss"] == 0.05
     assert metrics["eval_loss"] != metrics["eval_loss"]
+
+
+def test_the_newest_file_is_found_although_the_clock_was_set_back(tmp_path: Path) -> None:
+    now = time.time()
+    csv, states, events = (tmp_path / kind for kind in ("csv", "states", "events"))
+    # Attempts of a run: the second was written after the clock was set back by a day.
+    for attempt, written_at in ((9, now + 80_000), (10, now - 6_400)):
+        for path, data in (
+            (csv / f"version_{attempt}" / "metrics.csv", b"step,loss\n1,%d" % attempt),
+            (
+                states / f"checkpoint-{100 - attempt}" / "trainer_state.json",
+                b'{"log_history": [{"step": 1, "loss": %d}]}' % attempt,
+            ),
+            (events / f"events.out.tfevents.{attempt}", record(1, simple("loss", attempt))),
+        ):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+            os.utime(path, (written_at, written_at))
+
+    for folder in (csv, states, events):
+        assert read_run(str(folder)).metrics["loss"] == 10, folder.name
+    # Lightning's folders tell the order also when the clock has caught up.
+    os.utime(csv / "version_9" / "metrics.csv", (now - 100, now - 100))
+    assert read_run(str(csv)).metrics["loss"] == 10
+    (csv / "metrics.csv").write_text("step,loss\n1,0.5")
+    assert read_run(str(csv)).metrics["loss"] == 0.5, "the newest of all places"
 
 
 def test_event_files_of_tensorboard_are_read_in_order(tmp_path: Path) -> None:

@@ -8,7 +8,9 @@ kind that has metrics counts. All content is a job's output: it may be damaged, 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol
 
 from stoker.sweep_results.metric_files.entry import Batch, Entry, Reader
@@ -23,6 +25,8 @@ from stoker.sweep_results.metric_files.tables import CSV, JSON, TRAINER_STATE, C
 from stoker.sweep_results.metric_files.tensorboard import MARK, EventFiles
 from stoker.sweep_results.metric_files.wandb import SUFFIX, WandbFile
 
+_VERSION = re.compile(r"(.*)/version_([0-9]{1,9})/(.*)", re.DOTALL)
+_MOST_SKEW_S = 300.0  # between the clocks of this machine and of a file server
 _DEEPEST = 5
 _MOST_ENTRIES = 5000
 _MLFLOW, _MLFLOW_END = "mlflow", ".db"
@@ -98,7 +102,7 @@ class _Kind(Protocol):
 
 
 class _NewestFile:
-    """The file of a kind that was written last: retries and checkpoints leave several."""
+    """The newest file of a kind: retries and checkpoints leave several."""
 
     def __init__(
         self, is_mine: Callable[[os.DirEntry[str]], bool], open_reader: Callable[[str], Reader]
@@ -109,7 +113,8 @@ class _NewestFile:
         self._reader: Reader | None = None
 
     def read(self, files: _Files, *, is_last: bool) -> Batch:
-        newest = max(filter(self._is_mine, files), key=_age, default=None)
+        mine = _last_versions(filter(self._is_mine, files))
+        newest = max(mine, key=_age, default=None)
         if newest is None:
             return Batch([])
         is_other = newest.path != self._path
@@ -183,8 +188,24 @@ def _is_known(name: str) -> bool:
     )
 
 
-def _age(file: os.DirEntry[str]) -> tuple[float, str]:
+def _last_versions(files: Iterable[os.DirEntry[str]]) -> list[os.DirEntry[str]]:
+    """Leave out what Lightning wrote before: it counts its folders, `version_0`, `version_1`, by no clock."""
+    kept: dict[tuple[str, ...], tuple[int, os.DirEntry[str]]] = {}
+    for file in files:
+        found = _VERSION.fullmatch(file.path)
+        place, version = ((found[1], found[3]), int(found[2])) if found else ((file.path,), 0)
+        if place not in kept or version > kept[place][0]:
+            kept[place] = version, file
+    return [file for _version, file in kept.values()]
+
+
+def _age(file: os.DirEntry[str]) -> tuple[bool, float, str]:
+    """Return a sort key: what was written last comes last.
+
+    A file from the future was written before the clock was set back, so before all others.
+    """
     try:
-        return file.stat(follow_symlinks=False).st_mtime, file.path
+        written_at = file.stat(follow_symlinks=False).st_mtime
     except OSError:
-        return 0.0, file.path
+        return False, 0.0, file.path
+    return written_at <= time.time() + _MOST_SKEW_S, written_at, file.path
