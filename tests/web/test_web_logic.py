@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -230,3 +231,67 @@ def test_alike_commands_are_told_apart_by_the_options_that_differ(modules: Modul
         [0, {"program": "python fit.py", "varied": "lr=0.012346 opt=a"}],
         [1, {"program": "python fit.py", "varied": "lr=0.5 opt=b"}],
     ]
+
+
+@pytest.mark.parametrize(
+    ("node", "shown"),
+    [
+        ({"away": None, "drained": None, "lacks": None}, ""),
+        ({"away": None, "drained": "", "lacks": None}, "drained"),
+        ({"away": None, "drained": "new disk", "lacks": None}, "drained: new disk"),
+        ({"away": "no answer", "drained": "new disk", "lacks": None}, "away: no answer"),
+        ({"away": None, "drained": None, "lacks": "its disk is full"}, "its disk is full"),
+    ],
+)
+def test_a_node_says_why_no_job_starts_there(modules: Modules, node: Any, shown: str) -> None:
+    assert call(modules, "nodes", "describeNode", node) == shown
+
+
+@pytest.mark.parametrize(
+    ("text", "jobs"),
+    [
+        ("", [1, 2, 3]),
+        ("failed", [3]),
+        ("lr<0.1", [1, 2]),
+        ("lr>=0.01 opt=sgd", [2]),
+        ("state!=done", [3]),
+        ("adam", [1, 3]),
+        ("acc>0", [1]),
+        ("nothing=1", []),
+    ],
+)
+def test_runs_are_filtered_by_words(modules: Modules, text: str, jobs: list[int]) -> None:
+    code = """async (text) => {
+      const {runFilter} = await import('/logic/filter.js');
+      const run = (job, state, params, metrics) => ({job, state, params, metrics});
+      const runs = [
+        run(1, 'done', {lr: 0.001, opt: 'adam'}, {acc: 0.5}),
+        run(2, 'done', {lr: 0.01, opt: 'sgd'}, {}),
+        run(3, 'failed', {lr: 0.1, opt: 'adam'}, {}),
+      ];
+      return runs.filter(runFilter(text)).map(({job}) => job);
+    }"""
+    assert modules.run(code, text) == jobs
+
+
+def test_a_forecast_is_told_in_one_line(modules: Modules) -> None:
+    found = {
+        "start_at": 1240,
+        "end_at": 1000 + 3600,
+        "delays": [{"project": "vision", "delay_s": 540}, {"project": None, "delay_s": 3}],
+        "paused": None,
+        "problem": None,
+    }
+    told = call(modules, "forecast", "foretell", found, 1000)
+    assert re.fullmatch(r"starts in ~4m, done ~\d\d:\d\d, delays project vision by 9m", told)
+    unknown = {**found, "start_at": None, "end_at": None, "problem": "nothing is known"}
+    assert call(modules, "forecast", "foretell", unknown, 1000) == "nothing is known"
+
+
+def test_the_time_left_of_a_sweep_comes_from_the_runs_that_are_done(modules: Modules) -> None:
+    done = {"state": "done", "started_at": 0, "ended_at": 100}
+    open_runs = [{"state": each, "started_at": None, "ended_at": None} for each in ("waiting",) * 4]
+    running = {"state": "running", "started_at": 5, "ended_at": None}
+    left = call(modules, "outcomes", "secondsLeft", [done, running, running, *open_runs])
+    assert left == pytest.approx(250)
+    assert call(modules, "outcomes", "secondsLeft", open_runs) is None

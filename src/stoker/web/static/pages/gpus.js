@@ -7,6 +7,7 @@ import {gpuPasts} from '/lib/gpuhistory.js';
 import {link} from '/lib/router.js';
 import {spark} from '/lib/spark.js';
 import {attempt} from '/lib/toast.js';
+import {nodeHead} from '/pages/gpus/node.js';
 import {size} from '/logic/format.js';
 import {familyColour, packBlocks} from '/logic/packing.js';
 
@@ -50,7 +51,7 @@ export function page(_context) {
     each(h('div', {class: 'nodes'}), () => nodes.value, ({node}) => node, (group) => h(
       'section',
       {class: 'node'},
-      group.peek().node && h('h2', null, group.peek().node, ' ', h('span', {class: 'soft'}, () => summary(group.value.gpus))),
+      group.peek().node && nodeHead(group.peek().node, () => summary(group.value.gpus)),
       each(h('div', {class: 'strips'}), () => group.value.gpus, (gpu) => gpu.label, (gpu) => strip(gpu, pasts)),
     )),
     adding(),
