@@ -61,6 +61,9 @@ class Terminal:
         self.raw += data.decode(errors="replace")
         return True
 
+    def echoes_controls(self) -> bool:
+        return bool(termios.tcgetattr(self._ours)[3] & termios.ECHOCTL)
+
     def close(self) -> None:
         os.close(self._ours)
         if self.process.poll() is None:
@@ -218,3 +221,52 @@ def test_ctrl_c_on_a_terminal_drains_and_says_so(stoker: Stoker) -> None:
 
     assert code == 1
     assert "2 done, the rest was not started" in terminal.plain
+
+
+def test_a_drain_says_what_is_left_and_the_terminal_echoes_no_ctrl_c(stoker: Stoker) -> None:
+    wait = "touch begun; until [ -e go ]; do sleep 0.01; done\n"
+    with shown(stoker, "--gpus", "0", lines=wait + "true\n" * 5) as terminal:
+        stoker.until(lambda: (stoker.work / "begun").exists(), "the first command has begun")
+        terminal.read_until("1 running")
+        assert not terminal.echoes_controls()
+        terminal.process.send_signal(signal.SIGINT)
+        terminal.read_until("draining: 1 left, 5 not started")
+        stoker.file("go", "")
+        terminal.read_all()
+        assert terminal.echoes_controls()
+
+
+def test_commands_are_cut_in_the_middle_so_that_rows_differ(stoker: Stoker) -> None:
+    wait = "until [ -e go ]; do sleep 0.01; done"
+    lines = "".join(f"{wait}; : {'x' * 200} --seed {seed}\n" for seed in (17, 18))
+    with shown(stoker, lines=lines) as terminal:
+        terminal.read_until("--seed 17")
+        terminal.read_until("--seed 18")
+        stoker.file("go", "")
+        assert terminal.read_all() == 0
+
+
+def test_in_the_background_of_a_shell_nothing_is_drawn(stoker: Stoker) -> None:
+    stoker.file("jobs.txt", "true\n" * 3)
+    ours, theirs = pty.openpty()
+    own = f"{sys.executable} -m stoker run jobs.txt --gpus 0"
+    # The first shell gets the terminal as its own; the second one has job control.
+    process = subprocess.Popen(
+        ["sh", "-c", f"exec 9<>{os.ttyname(theirs)}; exec bash -mc '{own} & wait $!'"],
+        stdin=subprocess.DEVNULL,
+        stdout=theirs,
+        stderr=theirs,
+        env={**stoker.env, "TERM": "xterm-256color"},
+        cwd=stoker.work,
+        start_new_session=True,
+    )
+    os.close(theirs)
+    said = b""
+    with contextlib.suppress(OSError):
+        while data := os.read(ours, 1 << 16):
+            said += data
+    os.close(ours)
+    assert process.wait(timeout=30) == 0
+    assert b"3 done, in " in said
+    assert b"\x1b[2K" not in said
+    assert b"MEMORY" not in said

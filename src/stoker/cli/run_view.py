@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import sys
 import time
 
-from rich.console import Console, Group
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from stoker.cli.live_terminal import is_in_front, without_echoed_controls
 from stoker.cli.run_report import FailedCommand, Report, tail_of
 from stoker.cli.safe_text import one_line
-from stoker.cli.tables import draw_progress
+from stoker.cli.tables import CutInTheMiddle, draw_progress
 from stoker.core.durations import format_duration
 from stoker.core.job import Outcome
 from stoker.engine.engine import Engine
@@ -23,6 +26,7 @@ from stoker.engine.slot_state import SlotState
 from stoker.executors.contract import Ended
 
 _PERIOD_S = 0.2
+_COMMAND_WIDTH = 1000
 
 
 class RunView(Report):
@@ -32,8 +36,9 @@ class RunView(Report):
         super().__init__()
         self._shows_output = shows_output
         self._output: str | None = None
-        self._console = Console(highlight=False)
-        self._live = Live(console=self._console, auto_refresh=False, transient=True)
+        self._make_live()
+        self._fd = sys.stdout.fileno()
+        self._shown = contextlib.ExitStack()  # what ends with the view
         self._total = total
         self._engine: Engine | None = None
         self._gpu_monitor: GpuMonitor | None = None
@@ -44,19 +49,52 @@ class RunView(Report):
         self._engine, self._gpu_monitor = engine, gpu_monitor
 
     def __enter__(self) -> None:
-        self._live.start()
+        self._show()
 
     def __exit__(self, *_exception: object) -> None:
-        self._live.stop()
+        self._hide()
 
     def refresh(self) -> float | None:
-        """Draw if it is time; return the seconds until the next time."""
+        """Draw if it is time; return the seconds until the next time. In the background, draw nothing."""
         left_s = self._drawn_at + _PERIOD_S - time.monotonic()
         if left_s > 0:
             return left_s
-        self._live.update(self._draw(), refresh=True)
+        if is_in_front(self._fd):
+            self._show()
+            self._live.update(self._draw(), refresh=True)
+        else:
+            self._leave()
         self._drawn_at = time.monotonic()
         return _PERIOD_S
+
+    def _show(self) -> None:
+        if not self._live.is_started and is_in_front(self._fd):
+            self._shown.enter_context(without_echoed_controls(self._fd))
+            self._live.start()
+
+    def _hide(self) -> None:
+        if not is_in_front(self._fd):
+            self._leave()
+        elif self._live.is_started:
+            self._live.stop()
+            self._shown.close()
+
+    def _leave(self) -> None:
+        """Forget the view that is on the terminal, which belongs to the shell and its user again."""
+        if self._live.is_started:
+            self._shown.close()
+            self._make_live()
+            self._console.show_cursor()
+
+    def _make_live(self) -> None:
+        self._console = Console(highlight=False)
+        self._live = Live(
+            console=self._console,
+            auto_refresh=False,
+            transient=True,
+            redirect_stdout=False,
+            redirect_stderr=False,
+        )
 
     def on_end(
         self, running: RunningAttempt, outcome: Outcome, ended: Ended | None, retried: bool
@@ -127,6 +165,8 @@ class RunView(Report):
         if before:
             counts.append(f"  {before} done before", "dim")
         took_s = time.monotonic() - self._began
+        if self._engine.progress.draining:
+            counts.append(f"  {self._describe_drain(running, before + ended)}", "bold yellow")
         if self._total is None:
             line = Table.grid(padding=(0, 2), expand=True)
             line.add_row(counts, Text(format_duration(took_s), "dim", justify="right"))
@@ -137,7 +177,13 @@ class RunView(Report):
         text = Text(f"{completed}/{self._total}  {format_duration(took_s)}  ETA {eta}", "dim")
         return draw_progress(counts, self._total, completed, text)
 
-    def _row(self, slot_state: SlotState) -> tuple[Text, ...]:
+    def _describe_drain(self, running: int, over: int) -> str:
+        """Say that nothing more starts: `draining: 2 left, 23 not started`."""
+        text = f"draining: {running} left"
+        waiting = 0 if self._total is None else self._total - over - running
+        return f"{text}, {waiting} not started" if waiting > 0 else text
+
+    def _row(self, slot_state: SlotState) -> tuple[RenderableType, ...]:
         used, rate = self._load(slot_state)
         label = Text(slot_state.slot.label)
         running = slot_state.current
@@ -152,7 +198,7 @@ class RunView(Report):
             rate,
             Text(str(running.attempt.job), "cyan"),
             Text(format_duration(time.time() - running.started_at_us / 1e6)),
-            Text(one_line(running.entry.command)),
+            CutInTheMiddle(Text(one_line(running.entry.command, _COMMAND_WIDTH), no_wrap=True)),
         )
 
     def _load(self, slot_state: SlotState) -> tuple[Text, Text]:

@@ -157,10 +157,10 @@ def _draw_cell(cell: Cell, column: Column) -> RenderableType:
     text = draw(cell)
     if not column.fold:
         text.no_wrap, text.overflow = True, "ellipsis"
-    return _CutInTheMiddle(text) if column.middle else text
+    return CutInTheMiddle(text) if column.middle else text
 
 
-class _CutInTheMiddle:
+class CutInTheMiddle:
     """Text that is cut in the middle: commands of a sweep differ at their ends."""
 
     def __init__(self, text: Text) -> None:
