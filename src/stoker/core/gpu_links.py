@@ -37,6 +37,7 @@ class SlotLinks:
         mine = [slot for slot in slots if known.issuperset(slot.keys)]
         self.slots = frozenset(slot.index for slot in mine)
         self._links: dict[tuple[int, int], Link] = {}
+        self.placements: dict[tuple[object, ...], tuple[tuple[int, ...], ...]] = {}  # of turns
         self._answers: dict[tuple[tuple[int, ...], int], tuple[int, ...]] = {}  # of `choose`
         for one, other in combinations(mine, 2):
             link = min(

@@ -6,24 +6,58 @@ that leaves the best sets to others. The choice comes after the plan: it never d
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
 from stoker.core.gpu_links import SlotLinks
 from stoker.core.planner import Candidate, Plan, Start
 
+_MOST_PLACEMENTS = 1024
+
 
 def place_by_links(
-    made: Plan, waiting: Iterable[Candidate], free: Sequence[int], links: SlotLinks
+    made: Plan, waiting: Sequence[Candidate], free: Sequence[int], links: SlotLinks
 ) -> tuple[Start, ...]:
     """Return the starts of a plan on better slots: the same jobs, on as many of the slots that are free.
 
     No slot that the plan keeps for a waiting job is used. A job behind one that waits stays where it is,
     because it may have been lent a slot that is kept.
     """
-    if len(made.starts) < 2 and sum(len(start.slots) for start in made.starts) in (0, len(free)):
-        return made.starts  # the usual turn: one slot is free, and one job starts there
+    starts = made.starts
+    count = len(starts)
+    are_single = count == 1 or max([len(start.slots) for start in starts], default=0) <= 1
+    if not count or (count == len(free) and are_single):
+        return starts  # every free slot gets a job of its own: there is nothing to choose
+    if made.reserved_for is not None or _is_special(starts, waiting):
+        return _place(made, waiting, free, links)
+    # The same free slots and sizes come again and again: such a choice is made once.
+    question = (*free, *[start.slots for start in starts])
+    chosen = links.placements.get(question)
+    if chosen is None:
+        if len(links.placements) >= _MOST_PLACEMENTS:
+            links.placements.clear()
+        placed = _place(made, waiting, free, links)
+        chosen = links.placements[question] = tuple([start.slots for start in placed])
+    if count == 1:
+        return starts if starts[0].slots == chosen[0] else (Start(starts[0].job, chosen[0]),)
+    return tuple([Start(start.job, slots) for start, slots in zip(starts, chosen, strict=True)])
+
+
+def _is_special(starts: Sequence[Start], waiting: Sequence[Candidate]) -> bool:
+    """Whether a choice depends on more than the free slots and the sizes of the jobs."""
+    for job in waiting:
+        if job.allowed is not None:
+            return True
+    for start in starts:  # noqa: SIM110 - this is a part of each turn, and `any` takes twice as long
+        if start.in_advance:
+            return True
+    return False
+
+
+def _place(
+    made: Plan, waiting: Sequence[Candidate], free: Sequence[int], links: SlotLinks
+) -> tuple[Start, ...]:
     jobs = {job.id: job for job in waiting}
     waits = None if made.reserved_for is None else jobs[made.reserved_for].order
     moving = [

@@ -88,3 +88,19 @@ def test_a_job_that_may_not_use_the_best_set_gets_the_best_of_its_own() -> None:
     made = plan(waiting, free=[4, 0, 2, 1, 6, 7])
     (start,) = place_by_links(made, waiting, [4, 0, 2, 1, 6, 7], make_links("pairs", SLOTS))
     assert set(start.slots) == {0, 1}
+
+
+@steady
+@given(
+    st.lists(machines(), min_size=1, max_size=4), st.lists(st.integers(0, 4), max_size=6), matrices
+)
+def test_a_choice_that_was_made_before_is_made_for_other_jobs_again(
+    turns: list[tuple[list[int], list[Busy]]], sizes: list[int], matrix: str
+) -> None:
+    links = make_links(matrix, SLOTS)
+    for first_id in (0, 100):
+        for free, _busy in turns:
+            waiting = [Candidate(id=first_id + n, slots=size) for n, size in enumerate(sizes)]
+            made = plan(waiting, free=free, cpu_places=1)
+            fresh = place_by_links(made, waiting, free, make_links(matrix, SLOTS))
+            assert place_by_links(made, waiting, free, links) == fresh
