@@ -35,6 +35,7 @@ from stoker.cluster.settings import (
     load_node,
     load_settings,
 )
+from stoker.core.gpu_links import GpuLinks
 from stoker.core.slot import Slot
 from stoker.engine.poll_driver import boot_clock_s
 from stoker.errors import StokerError
@@ -44,6 +45,7 @@ from stoker.executors.supervisor_launcher import SupervisorLauncher, wait_for
 from stoker.gpus.driver import GpuDriver
 from stoker.gpus.drivers import open_driver
 from stoker.gpus.slot_grammar import default_slots, parse_slots
+from stoker.gpus.topology import read_links
 from stoker.home import find_home
 from stoker.machine import count_cpus, read_memory
 from stoker.staging.node_cache import NodeCache
@@ -79,6 +81,7 @@ def _introduce(
     settings: ClusterSettings | None,
     slots: Iterable[Slot],
     nvml: GpuDriver | None,
+    links: GpuLinks,
 ) -> Introduction:
     """Describe this node to the head."""
     return Introduction(
@@ -93,6 +96,7 @@ def _introduce(
             gpu.uuid: NodeGpu(gpu.name, gpu.mem_total_bytes)
             for gpu in (() if nvml is None else nvml.gpus())
         },
+        links=tuple((min(pair), max(pair), link) for pair, link in links.items()),
         cpus=count_cpus(),
         mem_bytes=read_memory().total_bytes or None,
         is_pilot=settings is not None and settings.is_pilot,
@@ -145,7 +149,8 @@ class Agent:
         self._node_gpu_monitor = NodeGpuMonitor(
             self._nvml, self._slots, cookie, list, mind_others=gpus is None
         )
-        self._introduction = _introduce(node, settings, self._slots, self._nvml)
+        links = {} if self._nvml is None else read_links(self._nvml, home)
+        self._introduction = _introduce(node, settings, self._slots, self._nvml, links)
 
     async def call(self, data: bytes) -> bytes:
         """Serve an encoded request. The bridge calls this method through Ray."""

@@ -30,20 +30,28 @@ GpuLinks = Mapping[frozenset[str], Link]
 
 
 class SlotLinks:
-    """The links between slots whose GPUs are all known; of groups of GPUs, the worst link counts."""
+    """The links between slots of one node whose GPUs are all known.
+
+    Of groups of GPUs, the worst link counts. Slots of different nodes have none: no job uses both.
+    """
 
     def __init__(self, slots: Sequence[Slot], links: GpuLinks) -> None:
         known = {key for pair in links for key in pair}
         mine = [slot for slot in slots if known.issuperset(slot.keys)]
         self.slots = frozenset(slot.index for slot in mine)
+        self.nodes = {slot.index: slot.node for slot in mine}
         self._links: dict[tuple[int, int], Link] = {}
         self.placements: dict[tuple[object, ...], tuple[tuple[int, ...], ...]] = {}  # of turns
         self._answers: dict[tuple[tuple[int, ...], int], tuple[int, ...]] = {}  # of `choose`
-        for one, other in combinations(mine, 2):
-            link = min(
-                links.get(frozenset((a, b)), Link.OTHER) for a in one.keys for b in other.keys
-            )
-            self._links[one.index, other.index] = self._links[other.index, one.index] = link
+        of_nodes: dict[str, list[Slot]] = {}
+        for slot in mine:
+            of_nodes.setdefault(slot.node, []).append(slot)
+        for of_node in of_nodes.values():
+            for one, other in combinations(of_node, 2):
+                link = min(
+                    links.get(frozenset((a, b)), Link.OTHER) for a in one.keys for b in other.keys
+                )
+                self._links[one.index, other.index] = self._links[other.index, one.index] = link
 
     @property
     def are_equal(self) -> bool:

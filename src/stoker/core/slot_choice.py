@@ -83,9 +83,10 @@ def _place(
         moving, key=lambda each: (jobs[each.job].allowed is not None, -len(each.slots))
     ):
         allowed = jobs[start.job].allowed
-        mine = pool
+        node = links.nodes[start.slots[0]]
+        mine = [slot for slot in pool if links.nodes[slot] == node]
         if allowed is not None:
-            mine = [*start.slots, *(slot for slot in pool if slot in allowed)]
+            mine = [*start.slots, *(slot for slot in mine if slot in allowed)]
         found[start.job] = links.choose(mine, len(start.slots))
         pool = [slot for slot in pool if slot not in found[start.job]]
     return tuple(

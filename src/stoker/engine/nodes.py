@@ -136,6 +136,7 @@ class Nodes:
         self._given_up.keep_only(name, frozenset())
         self._fleet.forget(name)
         self._slot_table.forget_node(name)
+        self._slot_table.links.set_node(name, {})
         self._cluster_gpus.forget(name)
         self._records.forget(facts.id)
         self._tell(f"{name} has left the cluster")
@@ -189,6 +190,11 @@ class Nodes:
             for key in slot.keys:
                 if key in facts.gpus:
                     self._slot_table.models[remote_key(facts.name, key)] = facts.gpus[key].name
+        links = {
+            frozenset((remote_key(facts.name, one), remote_key(facts.name, other))): link
+            for one, other, link in facts.links
+        }
+        self._slot_table.links.set_node(facts.name, links)
         self._fit(facts)
 
     def _fit(self, facts: Introduction) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from stoker.cluster.protocol import FIRST
+from stoker.core.gpu_links import Link
 from stoker.core.usage import Look
 
 
@@ -35,6 +36,9 @@ class Introduction(msgspec.Struct, frozen=True, kw_only=True):
     gpus: dict[str, NodeGpu] = {}
     cpus: int | None = None
     mem_bytes: int | None = None
+    links: tuple[
+        tuple[str, str, Link], ...
+    ] = ()  # of pairs of GPUs, as far as the driver knows them
     is_pilot: bool = False  # it joined in the foreground of a batch script, and never comes back
 
 

@@ -4,8 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from stoker.executors.node_reports import Introduction, Joined, NodeSlot
 from unit.core.link_matrices import MATRICES
-from unit.engine.engine_harness import Harness
+from unit.engine.cluster_harness import Cluster
+from unit.engine.engine_harness import Harness, MakeHarness
 
 
 def make_queue(folder: Path, matrix: str) -> Harness:
@@ -48,3 +50,33 @@ def test_links_that_are_all_equal_leave_nothing_to_choose(tmp_path: Path, matrix
     queue = make_queue(tmp_path, matrix)
     assert queue.engine.slot_table.links.current() is None
     queue.close()
+
+
+def test_a_job_gets_the_joined_gpus_of_one_node_and_never_those_of_two(
+    make_harness: MakeHarness,
+) -> None:
+    cluster = Cluster(make_harness(gpus=0))
+    keys = [f"GPU-{number}" for number in range(4)]
+    slots = tuple(NodeSlot((str(number),), (key,)) for number, key in enumerate(keys))
+    links = tuple((keys[a], keys[b], link) for (a, b), link in MATRICES["pairs"](4))
+    for name in ("h3", "h4"):
+        node = Introduction(id=f"id-{name}", name=name, version="1", slots=slots, links=links)
+        cluster.report(Joined(node))
+    queue = cluster.harness
+    queue.add("one", nodes=["h3"])
+    queue.settle()
+    queue.add("pair", gpus=2, nodes=["h3"])
+    queue.settle()
+    queue.add("pairs", "pairs", gpus=2)
+    queue.settle()
+
+    assert [queue.column("slots", job) for job in range(1, 5)] == [
+        "h3/0",
+        "h3/2,h3/3",
+        "h4/0,h4/1",
+        "h4/2,h4/3",
+    ]
+    cluster.nodes.forget("h3")
+    links_now = queue.engine.slot_table.links.current()
+    assert links_now is not None
+    assert set(links_now.nodes.values()) == {"h4"}
