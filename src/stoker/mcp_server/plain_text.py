@@ -42,6 +42,8 @@ def plain_lines(data: bytes, count: int, limit: int) -> PlainLines:
 
     A carriage return begins the line anew, as on a terminal.
     """
+    if not data:
+        return PlainLines()
     lines = [
         _visible(_ESCAPES.sub("", line).rstrip("\r").rpartition("\r")[2], keep="\t")
         for line in data.decode("utf-8", "replace").rstrip("\n").split("\n")

@@ -98,7 +98,7 @@ class QueueView:
             "state": found.state.value,
             "note": _DATA,
             "output": output,
-            "next": _advice(found.state) if output else f"no output yet; {_advice(found.state)}",
+            "next": _after_output(found.state, bool(output)),
         }
 
     def progress(self, jobs: str) -> Answer:
@@ -245,6 +245,14 @@ def job_row(job: Job | JobDetail) -> Answer:
         "reason": job.reason,
         "failure": None if job.failure is None else job.failure.value,
     }
+
+
+def _after_output(state: State, has_output: bool) -> str:
+    """Say what to do after a look at the output of a job."""
+    if state is State.DONE:
+        hint = "it succeeded: results and best compare the runs of a sweep"
+        return hint if has_output else f"it wrote nothing; {hint}"
+    return _advice(state) if has_output else f"no output yet; {_advice(state)}"
 
 
 def _advice(state: State) -> str:

@@ -46,6 +46,7 @@ def test_what_cannot_be_seen_is_left_out(hidden: str) -> None:
 def test_the_end_of_a_log_is_kept_with_its_columns_and_last_state_of_a_bar() -> None:
     data = b"first\n 10%\r 50%\r100%\r\na   b\t1\n\xff\n"
     assert plain_lines(data, 10, 1000) == ["first", "100%", "a   b\t1", "\ufffd"]
+    assert plain_lines(b"", 10, 1000) == []
     assert plain_lines(data, 2, 1000) == ["a   b\t1", "\ufffd"]
     assert plain_lines(b"x" * 50 + b"\nend\n", 10, 20) == ["end"]
     assert plain_lines(b"x" * 50, 10, 20) == ["…" + "x" * 19]
