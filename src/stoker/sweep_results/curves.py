@@ -13,7 +13,7 @@ from stoker.errors import NotFoundError
 from stoker.sweep_results.collect import read_steps, to_number
 from stoker.sweep_results.metric_files.entry import to_float
 from stoker.sweep_results.run_record import RunRecord
-from stoker.sweep_results.table import check_names, varied_params
+from stoker.sweep_results.table import check_names, describe_reported, metric_names, varied_params
 from stoker.sweeps.cell import to_text
 
 
@@ -35,7 +35,7 @@ def read_curves(records: Sequence[RunRecord], x: str, y: str) -> list[Curve]:
         if xs:
             found.append(Curve(_label(record, varied) or record.id, xs, ys))
     if not found:
-        raise _nothing_reported(x, y)
+        raise _nothing_reported(records, x, y)
     return found
 
 
@@ -58,7 +58,7 @@ def read_mean_curves(
             labels.setdefault(key, _label(record, kept))
             groups.setdefault(key, []).append(dict(zip(xs, ys, strict=True)))
     if not groups:
-        raise _nothing_reported(x, y)
+        raise _nothing_reported(records, x, y)
     return [_mean(labels[key], runs, x) for key, runs in groups.items()]
 
 
@@ -76,8 +76,13 @@ def _label(record: RunRecord, names: Sequence[str]) -> str:
     return ",".join(f"{n}={to_text(record.params[n])}" for n in names if n in record.params)
 
 
-def _nothing_reported(x: str, y: str) -> NotFoundError:
-    return NotFoundError(f"no run has reported {y} over {x}: call stoker.report(step, {y}=…)")
+def _nothing_reported(records: Sequence[RunRecord], x: str, y: str) -> NotFoundError:
+    names = metric_names(records)
+    is_other = names and y not in names
+    remedy = (
+        f"they {describe_reported(names, y)}" if is_other else f"call stoker.report(step, {y}=…)"
+    )
+    return NotFoundError(f"no run has reported {y} over {x}: {remedy}")
 
 
 def read_curve(folder: str, x: str, y: str) -> tuple[list[float], list[float]]:

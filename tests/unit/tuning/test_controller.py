@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from optuna.storages.journal import JournalFileBackend
 
 from stoker.core.lifecycle import State
 from stoker.errors import ConflictError, UsageError
+from stoker.tuning.optuna_check import check_optuna
 from stoker.tuning.study import Study, StudyLock
 from unit.tuning.made import UNIT, FakeQueue, Steered, make_sweep, report
 
@@ -416,3 +418,12 @@ def test_the_same_study_asks_for_the_same_point(tmp_path: Path) -> None:
     assert points[0] == points[1]
     other = Steered(make_sweep(tmp_path / "c", seed=6))
     assert other.queue.jobs[1].params != points[0][0]
+
+
+def test_a_missing_optuna_is_named_with_the_line_that_installs_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    check_optuna()
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    with pytest.raises(UsageError, match=r"needs Optuna: pip install 'stoker\[tune\]'"):
+        check_optuna()
