@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 from playwright.sync_api import expect
 
+from web.axe import find_barriers
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -286,3 +288,50 @@ def test_shift_selects_a_range_and_actions_appear_only_with_a_selection(site: Si
     expect(page.get_by_text("3 selected")).to_be_visible()
     page.keyboard.press("Escape")
     expect(page.get_by_role("toolbar")).to_be_hidden()
+
+
+def test_the_palette_leads_to_pages_and_jobs_by_keyboard(site: Site) -> None:
+    site.queue.ok("pause", "--queue")
+    job = site.queue.add("-N", "mnist", "python", "fit.py")
+    page = site.tab("/gpus")
+    page.keyboard.press("Control+k")
+    field = page.get_by_role("combobox", name="Go to or do")
+    expect(field).to_be_focused()
+    assert find_barriers(page) == []
+    field.fill("timel")
+    expect(page.get_by_role("option", selected=True)).to_contain_text("Timeline")
+    field.press("Enter")
+    expect(page.get_by_role("heading", name="Timeline")).to_be_visible()
+    page.keyboard.press("Control+k")
+    field.fill("mnist")
+    expect(page.get_by_role("option")).to_contain_text([f"Job {job} mnist"])
+    field.press("Enter")
+    expect(page.get_by_role("heading", name=f"Job {job}")).to_be_visible()
+    page.keyboard.press("Meta+k")
+    field.fill("resume")
+    field.press("Enter")
+    expect(page.get_by_text("The queue continues.")).to_be_visible()
+
+
+def test_the_table_is_sorted_by_duration_dense_and_without_columns(site: Site) -> None:
+    short = site.queue.add("-g", "0", "true")
+    site.queue.ok("wait", str(short))
+    long = site.queue.add("-g", "0", "sleep 600")
+    page = site.tab("/jobs")
+    page.get_by_role("columnheader", name="Ran").get_by_role("button").click()
+    page.wait_for_url("**sort=longest**")
+    site.queue.until(lambda: site.queue.states()[long] == "running", "the long job runs")
+    expect(page.locator("th[aria-sort=descending]")).to_have_text("Ran")
+    expect(page.locator("tr[data-job]")).to_have_count(2)
+    page.get_by_role("columnheader", name="When").get_by_role("button").click()
+    page.wait_for_url("**sort=ended**")
+    expect(page.locator("tr[data-job]")).to_have_count(1)
+    page.get_by_role("button", name="Dense").click()
+    page.get_by_text("Columns").click()
+    page.get_by_role("checkbox", name="Priority").uncheck()
+    expect(page.get_by_role("columnheader", name="Priority")).to_be_hidden()
+    assert find_barriers(page) == []
+    page.reload()
+    expect(page.get_by_role("button", name="Dense")).to_have_attribute("aria-pressed", "true")
+    expect(page.get_by_role("columnheader", name="When")).to_be_visible()
+    expect(page.get_by_role("columnheader", name="Priority")).to_be_hidden()

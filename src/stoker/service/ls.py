@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
+from itertools import islice
 
 import msgspec
 from msgspec import structs
@@ -24,6 +25,7 @@ _NEVER_US = 2**62
 _LOOK_AT = 5000
 _NAMED = {"i": 1}
 _NUMBERED = {"n": 1}
+_PLACED = {"d": 1}
 _ORDERED = {"r": 1, "w": 3, "s": 1, "e": 2}
 _Rows = Iterator[tuple[str, ListedJob]]
 """Jobs, each with the cursor of the page that begins after it."""
@@ -64,6 +66,10 @@ def ls(context: QueueContext, query: LsQuery) -> Page:
         rows = _named(context, query, _read_cursor(query.after, _NAMED))
     elif query.sort == "name":
         rows = _by_name(context, query.after)
+    elif query.sort == "longest":
+        rows = _by_duration(context, _read_cursor(query.after, _PLACED))
+    elif query.sort == "ended":
+        rows = _ended(context, _read_cursor(query.after, _ORDERED))
     elif query.sort is not None:
         rows = _by_id(context, query.states, query.sort, _read_cursor(query.after, _NUMBERED))
     else:
@@ -168,6 +174,31 @@ def _by_id(
     start = cursor[1][0] if cursor[1] else (_NEVER_US if newest else 0)
     for job in job_listing.by_id(context.database, states, start, newest_first=newest):
         yield f"n:{job.id}", job
+
+
+def _ended(context: QueueContext, cursor: tuple[str, list[int]]) -> _Rows:
+    if cursor[0] not in ("", "e"):
+        raise UsageError("the cursor is not one of ended jobs")
+    before = cursor[1] or [_NEVER_US, 0]
+    for job in job_listing.ended(context.database, list(State), None, before):
+        yield f"e:{job.ended_at_us}:{job.id}", job
+
+
+def _by_duration(context: QueueContext, cursor: tuple[str, list[int]]) -> _Rows:
+    """Yield running jobs and those that ended last, by how long they took; a cursor is a place."""
+    now_us = time.time_ns() // 1000
+    ended = islice(job_listing.ended(context.database, list(State), None, [_NEVER_US, 0]), _LOOK_AT)
+    found = [*(job for _position, job in _running(context, 0)), *ended]
+    timed = [(_took_us(job, now_us), job) for job in found if job.started_at_us is not None]
+    timed.sort(key=lambda each: (-each[0], -each[1].id))
+    start = cursor[1][0] if cursor[1] else 0
+    for place, (_took, job) in enumerate(timed[max(0, start) :], max(0, start) + 1):
+        yield f"d:{place}", job
+
+
+def _took_us(job: ListedJob, now_us: int) -> int:
+    end_us = job.ended_at_us if is_final(State(job.state)) else now_us
+    return (end_us or now_us) - (job.started_at_us or now_us)
 
 
 def _by_name(context: QueueContext, after: str | None) -> _Rows:

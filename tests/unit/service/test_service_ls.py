@@ -311,3 +311,27 @@ def test_jobs_are_found_by_the_gpu_they_run_or_ran_on(make_harness: MakeHarness)
     assert ids(pages(harness, 100, gpu="1")) == [2]
     assert sorted(ids(pages(harness, 100, gpu="0"))) == [1, 3]
     assert ids(pages(harness, 100, gpu="7")) == []
+
+
+def test_jobs_are_listed_by_their_end_and_by_how_long_they_took(
+    make_harness: MakeHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    harness = make_harness(gpus=2)
+    monkeypatch.setattr("time.time_ns", lambda: round(harness.now * 1e9))
+    monkeypatch.setattr("time.time", lambda: harness.now)
+    harness.add("a", "b")
+    harness.now += 10
+    harness.end("2.1")
+    harness.add("c", "waits")
+    harness.now += 20
+    harness.end("1.1", FAILED)
+    harness.now += 15
+    for limit in (1, 2, 10):
+        assert ids(pages(harness, limit, sort="ended")) == [1, 2]
+        # Job 3 has run for 35 s, job 4 for 15 s.
+        assert ids(pages(harness, limit, sort="longest")) == [3, 1, 4, 2]
+    assert ids(pages(harness, 10, sort="longest", states=[State.RUNNING])) == [3, 4]
+    with pytest.raises(UsageError, match="cursor"):
+        page(harness, "r:1", sort="ended")
+    with pytest.raises(UsageError, match="cursor"):
+        page(harness, "e:1:2", sort="longest")

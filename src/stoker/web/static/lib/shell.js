@@ -3,6 +3,7 @@
 import {h} from '/lib/dom.js';
 import {daemon, post, state, watch} from '/lib/connection.js';
 import {listShortcuts, shortcut} from '/lib/keys.js';
+import {palette} from '/lib/palette.js';
 import {link, place} from '/lib/router.js';
 import {nextTheme, theme} from '/lib/theme.js';
 import {attempt, toastBox} from '/lib/toast.js';
@@ -19,7 +20,9 @@ export function shell(main) {
   const chosen = signal(theme());
   const dialog = help();
   shortcut('?', 'show these shortcuts', () => showHelp(dialog));
-  shortcut('t', 'light, dark, or system theme', () => (chosen.value = nextTheme()));
+  const turnTheme = () => (chosen.value = nextTheme());
+  shortcut('t', 'light, dark, or system theme', turnTheme);
+  shortcut('Ctrl+K', 'go to a page, sweep or job, or do something (⌘K)', () => {}); // the palette listens itself
   for (const page of PAGES) {
     if (page.key) shortcut(`g ${page.key}`, `go to ${page.title}`, () => (location.hash = page.pattern));
   }
@@ -39,7 +42,7 @@ export function shell(main) {
       h('span', {class: 'counts', 'aria-label': 'Jobs in the queue'}, () => counts(status.value.data)),
       h('span', {class: 'spacer'}),
       () => pauseButton(status.value.data),
-      h('button', {class: 'plain', title: () => `Colours: ${chosen.value} (t)`, 'aria-label': () => `Colours: ${chosen.value}`, onclick: () => (chosen.value = nextTheme())}, '◐'),
+      h('button', {class: 'plain', title: () => `Colours: ${chosen.value} (t)`, 'aria-label': () => `Colours: ${chosen.value}`, onclick: turnTheme}, '◐'),
       h('button', {class: 'plain', title: 'Shortcuts (?)', 'aria-label': 'Keyboard shortcuts', onclick: () => showHelp(dialog)}, '?'),
       h('span', {class: () => `link ${state.value}`, role: 'status'}, () => connectionText()),
     ),
@@ -47,6 +50,7 @@ export function shell(main) {
     main,
     toastBox(),
     dialog,
+    palette(turnTheme),
   ];
 }
 

@@ -6,6 +6,7 @@ import {shortcut} from '/lib/keys.js';
 import {STATES} from '/lib/badge.js';
 import {computed, effect} from '/lib/signal.js';
 import {count} from '/logic/format.js';
+import {lookTools} from '/pages/jobs/look.js';
 
 const TYPING_MS = 200;
 /** @type {Record<string, string[]>} states of a chip that combines several */
@@ -58,6 +59,8 @@ function fields(query, set) {
     h('option', {value: 'newest'}, 'newest first'),
     h('option', {value: 'oldest'}, 'oldest first'),
     h('option', {value: 'name'}, 'by name'),
+    h('option', {value: 'ended'}, 'ended last'),
+    h('option', {value: 'longest'}, 'took longest'),
   );
   effect(() => (sort.value = query.value.get('sort') ?? ''));
   return h(
@@ -68,6 +71,7 @@ function fields(query, set) {
     labelled('GPU', field(query, 'gpu', 'any', set, (input) => input.setAttribute('list', 'gpu-names'))),
     h('datalist', {id: 'gpu-names'}, () => (/** @type {any} */ (gpus.value.data)?.slots ?? []).map((/** @type {any} */ slot) => h('option', {value: slot.label}))),
     labelled('Order', sort),
+    lookTools(),
   );
 }
 

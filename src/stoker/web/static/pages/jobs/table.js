@@ -6,6 +6,7 @@ import {badge, mark} from '/lib/badge.js';
 import {moment, span} from '/lib/clock.js';
 import {shortcut} from '/lib/keys.js';
 import {link} from '/lib/router.js';
+import {lookClass} from '/pages/jobs/look.js';
 import {move, put} from '/pages/jobs/move.js';
 
 /** @typedef {import('/pages/jobs.js').Job} Job */
@@ -16,15 +17,15 @@ const COLUMNS = [
   {title: 'Id', kind: 'num', sorts: ['newest', 'oldest']},
   {title: 'State'},
   {title: 'What', sorts: ['name']},
-  {title: 'Project', kind: 'wide'},
-  {title: 'GPU', kind: 'tight wide'},
-  {title: 'Priority', kind: 'num wide'},
-  {title: 'When', kind: 'tight wide'},
-  {title: 'Ran', kind: 'num wide'},
+  {title: 'Project', kind: 'wide col-project'},
+  {title: 'GPU', kind: 'tight wide col-gpu'},
+  {title: 'Priority', kind: 'num wide col-priority'},
+  {title: 'When', kind: 'tight wide col-when', sorts: ['ended']},
+  {title: 'Ran', kind: 'num wide col-ran', sorts: ['longest']},
 ];
 const BAD = ['failed', 'lost'];
 /** @type {Record<string, 'ascending' | 'descending'>} */
-const WAYS = {newest: 'descending', oldest: 'ascending', name: 'ascending'};
+const WAYS = {newest: 'descending', oldest: 'ascending', name: 'ascending', ended: 'descending', longest: 'descending'};
 
 /** @type {number | null} the job whose box was clicked last: Shift selects all from there */
 let last = null;
@@ -62,7 +63,7 @@ export function table(view) {
     {class: 'scroll tall'},
     h(
       'table',
-      {class: 'jobs'},
+      {class: lookClass},
       h('caption', {class: 'sr'}, 'Jobs'),
       h(
         'thead',
@@ -119,11 +120,11 @@ function row(view, job) {
     h('td', {class: 'num'}, h('a', {href: link(`/jobs/${id}`)}, id)),
     h('td', null, () => badge(job.value.state), () => mark(job.value.mark)),
     h('td', {class: 'what'}, h('div', null, () => job.value.name ?? ''), h('code', {title: () => job.value.command}, () => brief(view, job.value)), h('div', {class: () => (BAD.includes(job.value.state) ? 'bad' : 'soft')}, () => job.value.mark?.text ?? job.value.reason ?? ''), h('div', {class: 'small soft'}, 'GPU ', where, ' · ', when)),
-    h('td', {class: 'wide project'}, () => job.value.project ?? ''),
-    h('td', {class: 'tight wide'}, where),
-    h('td', {class: 'num wide'}, () => job.value.priority),
-    h('td', {class: 'tight wide'}, when),
-    h('td', {class: 'num wide'}, () => span(job.value.started_at, job.value.ended_at)),
+    h('td', {class: 'wide project col-project'}, () => job.value.project ?? ''),
+    h('td', {class: 'tight wide col-gpu'}, where),
+    h('td', {class: 'num wide col-priority'}, () => job.value.priority),
+    h('td', {class: 'tight wide col-when'}, when),
+    h('td', {class: 'num wide col-ran'}, () => span(job.value.started_at, job.value.ended_at)),
   );
 }
 
