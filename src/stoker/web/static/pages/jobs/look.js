@@ -35,10 +35,11 @@ export function lookClass() {
 export function lookTools() {
   /** @param {string} title */
   const turn = (title) => set({hidden: look.peek().hidden.includes(title) ? look.peek().hidden.filter((each) => each !== title) : [...look.peek().hidden, title]});
+  const isOpen = signal(false);
   return h(
     'div',
     {class: 'row look'},
     h('button', {class: 'toggle', type: 'button', 'aria-pressed': () => String(look.value.dense), onclick: () => set({dense: !look.peek().dense})}, 'Dense'),
-    h('details', {class: 'menu'}, h('summary', null, 'Columns'), h('ul', null, COLUMNS.map((title) => h('li', null, h('label', null, h('input', {type: 'checkbox', checked: () => !look.value.hidden.includes(title), onchange: () => turn(title)}), ` ${title}`))))),
+    h('details', {class: 'menu', ontoggle: (/** @type {any} */ event) => (isOpen.value = event.target.open)}, h('summary', null, 'Columns'), () => isOpen.value && h('ul', null, COLUMNS.map((title) => h('li', null, h('label', null, h('input', {type: 'checkbox', checked: () => !look.value.hidden.includes(title), onchange: () => turn(title)}), ` ${title}`))))),
   );
 }
