@@ -27,9 +27,10 @@ class LsQuery(Selection, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Selects a page of jobs: `after` is the `next` of the page before.
 
     Without `sort`, running jobs come first, then waiting jobs in their order, then ended jobs, the latest
-    first. Sorted by `name`, jobs without a name come last. `ended` has those that have ended, the latest first,
-    `longest` those that took longest, of the running ones and the 5,000 that ended last. `gpu` is one that they run or ran on. `text`
-    occurs in the name or in the command. With `strict`, an unknown project is an error.
+    first. Sorted by `name`, jobs without a name come last. `ended` has those that have ended, the latest
+    first, `longest` those that took longest, of the running ones and the 5,000 that ended last. `gpu` is one
+    that they run or ran on. `text` occurs in the name or in the command. With `strict`, an unknown project
+    is an error.
     """
 
     text: str | None = None
