@@ -35,6 +35,8 @@ _LAST_PORT = 65535
 PORT_COUNT = 16
 _RUNTIME_ENVIRONMENTS, _FIRST_WORKER = 2, 3
 _BLOCKS = 64
+# Ray refuses to use this port for anything but its dashboard, also where it has none.
+_RAY_DASHBOARD = 8265
 # Files that are removed when a box leaves its cluster.
 _TLS_FILES = ("tls.json", "tls-ca.key", "tls-ca.crt", "tls-node.key", "tls-node.crt")
 BOXES = "boxes.json"
@@ -246,9 +248,10 @@ def choose_first_port(wanted: int, *, is_fixed: bool, turn: int = 0) -> int:
     """
     for block in range(1 if is_fixed else _BLOCKS):
         first = wanted + (block + turn) % _BLOCKS * PORT_COUNT
-        if first + PORT_COUNT - 1 <= _LAST_PORT and all(
-            map(_is_free, range(first, first + PORT_COUNT))
-        ):
+        ports = range(first, first + PORT_COUNT)
+        if ports[-1] > _LAST_PORT or (_RAY_DASHBOARD in ports and not is_fixed):
+            continue
+        if all(map(_is_free, ports)):
             return first
     raise StokerError(
         f"the ports {wanted}-{wanted + PORT_COUNT - 1} are in use here: name the first of {PORT_COUNT} others"

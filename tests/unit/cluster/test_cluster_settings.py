@@ -138,3 +138,8 @@ def test_tokens_differ_and_invalid_ones_are_refused() -> None:
     for wrong in ("", "short", "with blank " * 3, "ä" * 32):
         with pytest.raises(UsageError, match="not a token"):
             settings.check_token(wrong)
+
+
+def test_a_block_of_ports_with_that_of_rays_dashboard_is_left_out() -> None:
+    blocks = {settings.choose_first_port(8260 - 16, is_fixed=False, turn=turn) for turn in range(3)}
+    assert 8260 not in blocks
