@@ -134,6 +134,16 @@ def test_a_controller_that_does_not_answer_is_no_refusal(
     assert not isinstance(refused.value, SlurmSilentError)
 
 
+def test_a_command_that_hangs_without_munged_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program(tmp_path, "sbatch", "exec sleep 1000", monkeypatch)
+    monkeypatch.setattr(commands, "_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(commands, "_runs", lambda name: name != "munged")
+    with pytest.raises(SlurmSilentError, match="within 0s: munged does not run on this machine"):
+        submit([], "")
+
+
 def test_without_slurm_the_error_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(
