@@ -28,6 +28,7 @@ from benchmarks.cases import (
     sampler,
     sharing_sim,
     shell,
+    slurm,
     startup,
     steering,
     sweep,
@@ -91,6 +92,7 @@ CASES: dict[str, Callable[[Arena], Result]] = {
     "cluster": cluster.run,
     "cluster_add": cluster_add.run,
     "cluster_cost": cluster_cost.run,
+    "slurm": slurm.run,
 }
 
 LONG = frozenset(
@@ -100,6 +102,7 @@ LONG = frozenset(
         "metric_files",
         "million",
         "sharing_sim",
+        "slurm",
         "sweep",
         "tune_asha",
         "tune_best",
