@@ -59,18 +59,32 @@ _LOOKED_AT = 64  # waiting jobs of each class
 
 
 async def keep_allocations_for_ever(context: QueueContext) -> None:
-    """Keep allocations while there are rules or allocations; sleep otherwise."""
+    """Keep allocations while there are rules or allocations; sleep otherwise.
+
+    Slurm may take long to answer: what is due on nodes meanwhile does not wait for it.
+    """
     keeper = AllocationKeeper(context)
     records = context.allocations.records
+    talk: asyncio.Future[None] | None = None
     while True:
         version = context.events.version
         if records.rules or records.allocations:
-            with contextlib.suppress(StokerError, OSError):  # a full disk: the engine reports that
-                await keeper.step()
-            await asyncio.sleep(_STEP_S)
+            with _a_full_disk_is_reported_by_the_engine():
+                keeper.follow()
+            if talk is None or talk.done():
+                talk = asyncio.ensure_future(_talk(keeper))
         else:
             await context.events.changed_since(version)
-            await asyncio.sleep(_STEP_S)
+        await asyncio.sleep(_STEP_S)
+
+
+async def _talk(keeper: AllocationKeeper) -> None:
+    with _a_full_disk_is_reported_by_the_engine():
+        await keeper.talk()
+
+
+def _a_full_disk_is_reported_by_the_engine() -> contextlib.suppress:
+    return contextlib.suppress(StokerError, OSError)
 
 
 class AllocationKeeper:
@@ -94,14 +108,18 @@ class AllocationKeeper:
             # Nothing starts there until Slurm has said for how long it lasts.
             self._ends[node_name(allocation)] = NodeEnd(self._clock())
 
-    async def step(self) -> None:
-        """Look at the allocations, and do what is due."""
+    def follow(self) -> None:
+        """Do what is due on the nodes."""
         self._context.engine.slot_table.most_to_come = self._records.most_gpus()
-        if self._clock() >= self._look_at:
-            await self._look()
         self._follow_nodes()
         self._stop_jobs()
         self._decide_ends()
+
+    async def talk(self) -> None:
+        """Ask Slurm how it is, and tell it what to do."""
+        if self._clock() >= self._look_at:
+            await self._look()
+            self.follow()
         await self._cancel(self._find_cancelled())
         needs = self._find_needs()
         for rule in [*self._records.rules.values()]:
@@ -157,12 +175,10 @@ class AllocationKeeper:
 
     def _on_over(self, allocation: Allocation) -> None:
         """Forget an allocation that Slurm knows no more, and its node if nothing can run there."""
-        rule = self._records.rules.get(allocation.rule)
-        if rule is not None and allocation.is_coming:
+        if allocation.is_coming:
             words = last_words(allocation.id, shared_folder(self._queue))
-            was = "had begun" if allocation.stage is Stage.QUEUED else "was a node"
-            told = f"Slurm's job {allocation.id} was over before it {was}"
-            self._fail(rule, told if words is None else f"{told}: {words}")
+            told = f"Slurm's job {allocation.id} was over before its node had joined"
+            self._fail(allocation.rule, told if words is None else f"{told}: {words}")
         self._records.forget(allocation.id)
         for times in (self._idle_since, self._ends_at, self._unwanted_since):
             times.pop(allocation.id, None)
@@ -180,8 +196,11 @@ class AllocationKeeper:
             self._ends.pop(node)
         self._context.driver.poke()
 
-    def _fail(self, rule: Rule, reason: str) -> None:
-        """Count a start that failed."""
+    def _fail(self, number: int, reason: str) -> None:
+        """Count a start of a rule that failed."""
+        rule = self._records.rules.get(number)
+        if rule is None:
+            return
         changed = rule.after_failure(reason)
         self._records.put_rule(changed)
         self._ask_at[rule.id] = self._clock() + _AGAIN_S
@@ -313,8 +332,8 @@ class AllocationKeeper:
             self._set_trouble(str(error))
             return
         for each in allocations:
-            if each.stage is Stage.STARTING and (rule := self._records.rules.get(each.rule)):
-                self._fail(rule, f"{each.why} (Slurm's job {each.id})")
+            if each.stage is Stage.STARTING:
+                self._fail(each.rule, f"{each.why} (Slurm's job {each.id})")
             changed = msgspec.structs.replace(each, stage=Stage.CANCELLED)
             self._records.put(changed)
             self._note_end(changed)
@@ -353,7 +372,7 @@ class AllocationKeeper:
             self._set_trouble(str(error))
             self._ask_at[rule.id] = now + _AGAIN_S
         except StokerError as error:
-            self._fail(rule, str(error))
+            self._fail(rule.id, str(error))
         else:
             self._records.put(Allocation(id=job, rule=rule.id))
             self._ends[node_name(job)] = NodeEnd(now + rule.time_s, may_cut=rule.may_cut)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from stoker.cluster.slurm.batch_script import check_options, node_name
-from stoker.core.allocation import Rule
+from stoker.core.allocation import Rule, Stage
 from stoker.core.job import Ending
 from stoker.engine.context import QueueContext
 from stoker.errors import ConflictError, NotFoundError, StokerError, UsageError
@@ -101,7 +101,7 @@ def _info(context: QueueContext, rule: Rule) -> AllocationRule:
                 stage=each.stage,
                 why=each.why,
                 jobs=len(context.engine.attempts_on(node_name(each.id))),
-                left_s=_left_s(context, each.id),
+                left_s=None if each.stage is Stage.QUEUED else _left_s(context, each.id),
             )
             for each in book.of(rule.id)
         ],
