@@ -8,7 +8,7 @@ TSC    := $(NODE)/node_modules/.bin/tsc
 LOCKED ?= --constraint dev.lock
 SCRATCH ?= $(shell test -w /dev/shm && echo /dev/shm || echo /tmp)
 
-.PHONY: demo demo-web test lint types unit bench fault soak stacks docs man dist coverage lock clean
+.PHONY: demo demo-web test lint types compiled unit bench fault soak stacks docs man dist coverage lock clean
 
 demo: $(VENV)/.installed
 	$(BIN)/stoker demo
@@ -18,8 +18,10 @@ demo-web: $(VENV)/.installed
 
 # Much of the tests' time is waiting, and what they write is not kept: six at a time, in memory. They run in
 # the order of their folders, so that the files with the longest tests (clusters, faults) do not come last.
-# Python may write bytecode, whatever the shell says: without it each of the six compiles all tests again.
-test: lint types $(VENV)/.web $(VENV)/.cluster $(VENV)/.ssh $(VENV)/.slurm $(VENV)/.podman $(VENV)/.prometheus
+# Python may write bytecode, whatever the shell says: without it each of the six compiles all tests again. They
+# are compiled once before, while mypy runs on another core.
+test: lint $(VENV)/.web $(VENV)/.cluster $(VENV)/.ssh $(VENV)/.slurm $(VENV)/.podman $(VENV)/.prometheus
+	@$(MAKE) --no-print-directory -j 2 types compiled
 	PYTHONDONTWRITEBYTECODE= TMPDIR=$(SCRATCH) $(BIN)/pytest -n 6 --dist loadfile --no-loadscope-reorder
 
 lint: $(VENV)/.dev
@@ -31,6 +33,9 @@ types: $(VENV)/.dev $(VENV)/.web
 	$(BIN)/mypy
 	@if [ -x $(TSC) ]; then echo $(TSC) -p tests/web; $(TSC) -p tests/web; \
 	  else echo "the page's modules are not type-checked: there is no npm"; [ -z "$$CI" ]; fi
+
+compiled: $(VENV)/.dev
+	@PYTHONDONTWRITEBYTECODE= $(BIN)/pytest --collect-only -qq >/dev/null 2>&1 || true  # the tests tell
 
 unit: $(VENV)/.dev
 	TMPDIR=$(SCRATCH) $(BIN)/pytest -n auto --dist loadfile tests/unit

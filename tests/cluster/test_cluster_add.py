@@ -17,6 +17,7 @@ from cluster.conftest import require_hosts
 from cluster.netns_hosts import Hosts
 from cluster.ssh_hosts import SshHosts, require_sshd
 from patience import until
+from scale import long_only
 from stoker.cluster.join_tokens import newest_join_token
 from stoker.cluster.ssh.box_records import Box, load_boxes, save_box
 
@@ -114,6 +115,7 @@ def test_a_name_that_another_box_has_is_refused_with_one_line(lab: Lab) -> None:
     assert said == "stoker: --name h1: another box of the cluster has that name\n"
 
 
+@long_only
 def test_an_upgrade_gives_a_node_the_version_of_the_head_and_its_jobs_run_on(
     lab: Lab, tmp_path: Path
 ) -> None:
