@@ -203,6 +203,10 @@ def test_an_interrupted_foreground_sweep_names_its_folder_and_goes_on(idle_queue
             "stoker: hydra.launcher.timeout: '9' has no unit",
         ),
         (
+            ["-m", "+x=1,2", "hydra.launcher.cpus=0"],
+            "stoker: hydra.launcher.cpus 0: expected int >= 1",
+        ),
+        (
             ["-m", "+x=1,2", "hydra.launcher.devices=0"],
             "stoker: hydra.launcher.devices has an effect only with hydra.launcher.foreground=true",
         ),

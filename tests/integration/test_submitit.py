@@ -124,6 +124,7 @@ def test_a_cancelled_call_is_killed_and_has_no_result(queue: Queue, executor: An
     [
         ({"tasks_per_node": 2}, "tasks_per_node=2: a job of Stoker is one task on one machine"),
         ({"gpus_per_node": 9}, r"has 2: ask for fewer \(gpus_per_node\)"),
+        ({"cpus_per_task": 0}, "cpus_per_task 0: expected int >= 1"),
         ({"stoker_gpu_mem": "much"}, "stoker_gpu_mem: 'much' is not an amount of memory"),
     ],
 )

@@ -11,7 +11,9 @@ from stoker.errors import UsageError
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from typing import Any
+    from typing import Any, TypeVar
+
+    _Time = TypeVar("_Time", float, float | None)
 
 _LONGEST_S = 86400.0
 _PLACEHOLDERS = ("project", "name", "id", "index")
@@ -156,21 +158,26 @@ def _image(text: str) -> str:
 def _grace(text: str) -> float:
     from stoker.core.durations import parse_span
 
-    return _at_most_a_day(text, parse_span(text))
+    return _at_most_a_day(text, _read_time(parse_span, text))
 
 
 def _backoff(text: str) -> float:
     from stoker.core.durations import parse_duration
 
-    return _at_most_a_day(text, parse_duration(text))
+    return _at_most_a_day(text, _read_time(parse_duration, text))
 
 
 def _waste_limit(text: str) -> float:
     """Read a time after which a job that wastes its GPU is ended; 0 for never."""
     from stoker.core.durations import parse_limit
 
+    return _read_time(parse_limit, text) or 0.0
+
+
+def _read_time(parse: Callable[[str], _Time], text: str) -> _Time:
+    """Read a time; ValueError, to which the name of the option is added."""
     try:
-        return parse_limit(text) or 0.0
+        return parse(text)
     except UsageError as error:
         raise ValueError(str(error)) from None
 

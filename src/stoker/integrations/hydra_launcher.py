@@ -19,7 +19,12 @@ from stoker.client.client import Client
 from stoker.core.lifecycle import is_final
 from stoker.errors import StokerError, UsageError
 from stoker.integrations.hydra_job import run_sweep_job
-from stoker.integrations.hydra_options import OPTION_NAMES, SweepOptions, read_launcher_options
+from stoker.integrations.hydra_options import (
+    OPTION_NAMES,
+    SweepOptions,
+    read_launcher_options,
+    spell_option,
+)
 from stoker.integrations.hydra_sweep import SweepFolder, SweepJob, make_jobs
 from stoker.integrations.queue_options import make_submission, spelled_as
 from stoker.integrations.queued_calls import describe_end, makes_call, spell_ids, wait_for_jobs
@@ -150,7 +155,7 @@ class _Launch:
         for job in jobs:
             self._write_call(job)
         new = [self._new_job(job) for job in jobs]
-        submission = make_submission(new, self._options.queue, "hydra.launcher")
+        submission = make_submission(new, self._options.queue, spell_option)
         with spelled_as(OPTION_NAMES):
             added = client.add(submission)
         ids = [number for part in added for number in range(part.first, part.last + 1)]

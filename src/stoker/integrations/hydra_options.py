@@ -49,7 +49,7 @@ def read_launcher_options(given: Mapping[str, Any], job_name: str) -> SweepOptio
     if foreground:
         gpus = GpuOptions(given["devices"], given["gpus"], 1, given["max_workers"])
         request = gpus.make_request(
-            timeout_s=read_timeout(given["timeout"], _spell("timeout")),
+            timeout_s=read_timeout(given["timeout"], spell_option("timeout")),
             retries=given["retries"],
             share=given["share"],
             gpu_mem=given["gpu_mem"],
@@ -68,7 +68,7 @@ def read_launcher_options(given: Mapping[str, Any], job_name: str) -> SweepOptio
 def _queue_options(given: Mapping[str, Any]) -> dict[str, Any]:
     own = ("foreground", "resume", "project", *_FOREGROUND_ONLY)
     options = {name: value for name, value in given.items() if name not in own}
-    return read_queue_options(options, _spell)
+    return read_queue_options(options, spell_option)
 
 
 def _refuse_ineffective(given: Mapping[str, Any], names: tuple[str, ...], foreground: bool) -> None:
@@ -80,5 +80,6 @@ def _refuse_ineffective(given: Mapping[str, Any], names: tuple[str, ...], foregr
             )
 
 
-def _spell(name: str) -> str:
+def spell_option(name: str) -> str:
+    """Return how an option of the launcher is written on a command line of Hydra."""
     return f"hydra.launcher.{name}"

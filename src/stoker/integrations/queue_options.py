@@ -47,10 +47,13 @@ def read_timeout(text: str | None, name: str) -> float | None:
 def make_submission(
     jobs: list[NewJob],
     options: Mapping[str, Any],
-    tool: str,
+    spell: Callable[[str], str],
     variables: Mapping[str, str] | None = None,
 ) -> Submission:
-    """Return a submission from this folder and environment; UsageError for a wrong option of the tool."""
+    """Return a submission from this folder and environment; UsageError for a wrong value.
+
+    `spell` is how messages name an option.
+    """
     environment = take_environment()
     environment["env"] = {**environment["env"], **(variables or {})}
     first = [msgspec.to_builtins(jobs[0])]
@@ -58,7 +61,21 @@ def make_submission(
     try:
         return msgspec.structs.replace(msgspec.convert(message, Submission), jobs=jobs)
     except msgspec.ValidationError as error:
-        raise UsageError(f"a wrong option of {tool}: {error}") from None
+        raise UsageError(_describe_wrong(error, options, spell)) from None
+
+
+def _describe_wrong(
+    error: msgspec.ValidationError, options: Mapping[str, Any], spell: Callable[[str], str]
+) -> str:
+    """Name the option of a field that has a wrong value: `cpus 0: expected int >= 1`."""
+    text, _at, field = str(error).rstrip("`").partition(" - at `$.")
+    name = field.removesuffix("_s").removesuffix("_bytes")
+    expected = text.replace("`", "").replace("Expected", "expected")
+    if field not in options:
+        return str(error)
+    if field.endswith("_bytes"):  # the user has written GB
+        return f"{spell(name)}: {expected} bytes"
+    return f"{spell(name)} {options[field]}: {expected}"
 
 
 @contextlib.contextmanager

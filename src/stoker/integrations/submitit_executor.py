@@ -50,6 +50,13 @@ _OPTION_NAMES = {
     "--node": "stoker_node",
     "--on": "stoker_gpu_model",
 }
+_SHARED_NAMES = {
+    "gpus": "gpus_per_node",
+    "cpus": "cpus_per_task",
+    "mem": "mem_gb",
+    "timeout": "timeout_min",
+    "grace": "stoker_signal_delay_s",
+}
 _NO_LIMIT_MIN = 10 * 365 * 24 * 60
 _DEFAULT_GRACE_S = 90
 
@@ -227,9 +234,7 @@ class StokerExecutor(core.Executor):  # type: ignore[misc]
         pickles = self._write_pickles(delayed_submissions)
         calls = zip(pickles, delayed_submissions, strict=True)
         new = [self._new_job(pickle, _name_of(call.function)) for pickle, call in calls]
-        submission = make_submission(
-            new, options, "update_parameters", {"SUBMITIT_EXECUTOR": self.name()}
-        )
+        submission = make_submission(new, options, _spell, {"SUBMITIT_EXECUTOR": self.name()})
         with Client(start=True) as client, spelled_as(_OPTION_NAMES):
             added = client.add(submission)
         ids = [number for part in added for number in range(part.first, part.last + 1)]
@@ -249,7 +254,7 @@ class StokerExecutor(core.Executor):  # type: ignore[misc]
         texts = {**own, "gpus": given.get("gpus_per_node", 1), "timeout": None}
         log = utils.JobPaths(self.folder, job_id="{id}", task_id=0).stdout
         return {
-            **read_queue_options(texts, lambda name: f"stoker_{name}"),
+            **read_queue_options(texts, _spell),
             "name": make_name([str(given.get("name", _name_of(calls[0].function)))]),
             "log": str(log),
             "timeout_s": None if timeout_min is None else timeout_min * 60.0,
@@ -306,6 +311,11 @@ def _refuse_tasks(given: Mapping[str, Any]) -> None:
                 f"{name}={given[name]}: a job of Stoker is one task on one machine; it can start the"
                 " processes for its GPUs itself ($MASTER_PORT is set)"
             )
+
+
+def _spell(name: str) -> str:
+    """Return how an option is written as a parameter of submitit."""
+    return _SHARED_NAMES.get(name, f"stoker_{name}")
 
 
 def _name_of(function: Any) -> str:
