@@ -151,7 +151,7 @@ def test_a_client_of_another_user_is_rejected(surroundings: Path) -> None:
     )
     with tempfile.TemporaryDirectory() as folder:  # one that others can reach
         os.chmod(folder, 0o755)
-        paths = {"socket": f"{folder}/s", "journal": f"{folder}/journal"}
+        paths: dict[str, Any] = {"socket": f"{folder}/s", "journal": f"{folder}/journal"}
         executor = DaemonExecutor(name=name_of(surroundings), **paths)
         os.chmod(f"{folder}/s", 0o666)
         executor.define_context(0, {}, "/", "/bin/sh")

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -184,7 +185,7 @@ def test_a_slot_passes_on_the_leases_that_are_held_now(
 
 
 @pytest.fixture
-def paths(surroundings: Path) -> dict[str, str]:
+def paths(surroundings: Path) -> dict[str, Any]:
     folder = surroundings.parent
     return {
         "name": "kept-client",
@@ -195,7 +196,7 @@ def paths(surroundings: Path) -> dict[str, str]:
 
 
 def start_client(
-    paths: dict[str, str],
+    paths: dict[str, Any],
     work: Path,
     jobs: list[tuple[str, list[int], str]],
     starts: int,
@@ -214,7 +215,7 @@ def start_client(
 
 
 def test_exit_statuses_are_known_after_the_client_was_killed(
-    surroundings: Path, paths: dict[str, str]
+    surroundings: Path, paths: dict[str, Any]
 ) -> None:
     jobs = [
         ("1.1", [], "exit 7"),
@@ -248,7 +249,7 @@ def test_exit_statuses_are_known_after_the_client_was_killed(
 
 
 def test_the_last_orders_of_a_client_are_executed_before_the_next_is_served(
-    surroundings: Path, paths: dict[str, str]
+    surroundings: Path, paths: dict[str, Any]
 ) -> None:
     """A daemon that is killed right after it asked for a start has committed that start."""
     with start_client(paths, surroundings, [("1.1", [0], FOREVER)], 1, "2.1"):

@@ -6,6 +6,7 @@ import os
 import resource
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -217,7 +218,7 @@ def test_a_long_queue_of_short_jobs_keeps_the_journal_short(
 
 def test_the_reason_of_a_failed_start_is_named(surroundings: Path) -> None:
     folder = str(surroundings / "missing")
-    paths = {"socket": f"{folder}/s", "journal": f"{folder}/j", "log": os.devnull}
+    paths: dict[str, Any] = {"socket": f"{folder}/s", "journal": f"{folder}/j", "log": os.devnull}
     with pytest.raises(
         ExecutorLostError, match=r"cannot start a supervisor: .*missing/j: No such file"
     ):

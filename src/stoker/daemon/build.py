@@ -88,6 +88,7 @@ class Daemon:
             socket=os.path.join(self._home, f"supervisor-{identity}.sock"),
             journal=os.path.join(self._home, f"supervisor-{identity}.journal"),
             log=os.path.join(self._home, "daemon.log"),
+            cpus_of=self._gpus.near_cpus,
         )
         self._executor: DaemonExecutor | MultiNodeExecutor = own
         if self._cluster is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 
 import msgspec
 
@@ -13,6 +14,7 @@ from stoker.errors import StokerError
 from stoker.gpus.driver import Gpu
 from stoker.gpus.drivers import open_driver
 from stoker.gpus.gpu_discovery import enumerate_within
+from stoker.gpus.numa import NearCpus
 from stoker.gpus.slot_grammar import default_slots, parse_slots, visible_gpus
 
 _ALL_REMOVED = "every GPU was removed from this queue"
@@ -25,6 +27,8 @@ class LocalGpus:
     def __init__(self, config: Config, node: str | None) -> None:
         self.nvml = open_driver()
         self._config = config
+        is_bound = self.nvml is not None and config.value("cpu.bind")
+        self._near_cpus = NearCpus(self.nvml) if is_bound and self.nvml is not None else None
         self._node = node
         self._visible = os.environ.get("CUDA_VISIBLE_DEVICES")
 
@@ -35,6 +39,12 @@ class LocalGpus:
     def is_visible(self, gpu: Gpu) -> bool:
         """Whether CUDA_VISIBLE_DEVICES lets the daemon use a GPU."""
         return gpu in visible_gpus(self.known() or (), self._visible)
+
+    def near_cpus(self, keys: Sequence[str]) -> str:
+        """The CPUs to which jobs on these GPUs are bound, as a list; "" for any."""
+        if self._near_cpus is None:
+            return ""
+        return self._near_cpus.of([key.rpartition("/")[2] for key in keys])
 
     def models(self) -> dict[str, Model]:
         """The models of all GPUs, by lease key."""

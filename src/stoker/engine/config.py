@@ -157,6 +157,7 @@ ENTRIES = {
     "cpu.jobs": ConfigEntry(
         "auto", "jobs without GPU at once; auto: as many as CPUs", _whole(1, 10_000, none="auto")
     ),
+    "cpu.bind": ConfigEntry("no", "run jobs on the CPUs near their GPUs: yes, no", _yes_no),
     "keep.days": ConfigEntry("90", "days for which ended jobs and their logs are kept", _positive),
     "keep.jobs": ConfigEntry("100000", "ended jobs that are kept at most", _count),
     "log.cap": ConfigEntry(

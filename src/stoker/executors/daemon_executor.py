@@ -6,7 +6,7 @@ import contextlib
 import os
 import select
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from stoker.errors import StokerError
 from stoker.executors.connection import SupervisorConnection
@@ -33,8 +33,16 @@ class DaemonExecutor(ProtocolClient):
     When the supervisor dies, `observe` starts another one and returns what that one reports.
     """
 
-    def __init__(self, *, name: str, socket: str, journal: str, log: str = os.devnull) -> None:
-        super().__init__()
+    def __init__(
+        self,
+        *,
+        name: str,
+        socket: str,
+        journal: str,
+        log: str = os.devnull,
+        cpus_of: Callable[[Sequence[str]], str] = lambda _keys: "",
+    ) -> None:
+        super().__init__(cpus_of)
         self._launcher = SupervisorLauncher(name=name, socket=socket, journal=journal, log=log)
         self._orphans: dict[str, int] = {}
         self.pending: list[Report] = []  # what `observe` has not returned yet

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from stoker.core.slot import Slot
 from stoker.executors.connection import SupervisorConnection
@@ -20,8 +20,8 @@ _CONTEXTS_KNOWN = 256
 class ProtocolClient:
     """Implements the calls of the executor contract. A subclass opens the connection and observes it."""
 
-    def __init__(self) -> None:
-        self._slot_numbering = SlotNumbering()
+    def __init__(self, cpus_of: Callable[[Sequence[str]], str] = lambda _keys: "") -> None:
+        self._slot_numbering = SlotNumbering(cpus_of)
         self._contexts: OrderedDict[int, messages.DefineContext] = OrderedDict()
         self._held_contexts: OrderedDict[int, None] = OrderedDict()
         self._connection: SupervisorConnection

@@ -15,11 +15,10 @@ import msgspec
 from stoker.core.gpu_links import Link
 from stoker.core.slot import AMD
 from stoker.gpus.driver import DriverUnavailableError, Fault, Gpu, GpuProcess, Reading
-from stoker.gpus.pci import DEVICES, read_numa_node, read_number, read_text
+from stoker.gpus.pci import DEVICES, find_root, read_numa_node, read_number, read_text
 
 _KFD = "sys/class/kfd/kfd"
 _NODES = f"{_KFD}/topology/nodes"
-_ROOT_VARIABLE = "STOKER_AMD_ROOT"  # a tree of files in place of this machine's, in tests
 _XGMI = 11  # the type of an io_link between GPUs of one hive
 
 
@@ -39,7 +38,7 @@ class Amd:
 
     def __init__(self, root: str | None = None) -> None:
         """Find the GPUs; raise DriverUnavailableError if there are none."""
-        self._root = root or os.environ.get(_ROOT_VARIABLE) or "/"
+        self._root = root or find_root()
         self._visible = os.environ.get("ROCR_VISIBLE_DEVICES")
         self._nodes: dict[str, _Node] = {}
         self._gpus: tuple[Gpu, ...] = ()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+_ROOT_VARIABLE = "STOKER_SYS_ROOT"
 DEVICES = "sys/bus/pci/devices"
 
 
@@ -14,9 +15,14 @@ def address_of(bus_id: str | bytes) -> str:
     return f"{domain[-4:].zfill(4)}:{rest}"
 
 
-def read_numa_node(address: str, root: str = "/") -> int | None:
+def find_root() -> str:
+    """Return the folder above `sys`: that of this machine, or a tree of files in tests."""
+    return os.environ.get(_ROOT_VARIABLE) or "/"
+
+
+def read_numa_node(address: str, root: str | None = None) -> int | None:
     """Return the NUMA node of a device; None if it is unknown, as on a machine with one node."""
-    number = read_number(os.path.join(root, DEVICES, address, "numa_node"))
+    number = read_number(os.path.join(root or find_root(), DEVICES, address, "numa_node"))
     return None if number is None or number < 0 else number
 
 

@@ -43,15 +43,18 @@ class AttemptLimits:
         self._looked_for_cgroups = False
 
     def entered(self, attempt: Attempt) -> contextlib.AbstractContextManager[None]:
-        """Let what this process starts meanwhile begin in the cgroup of an attempt, if it has limits."""
-        if not (attempt.mem_bytes or attempt.cpus):
+        """Let what this process starts meanwhile begin in an attempt's cgroup and on its CPUs."""
+        if not (attempt.mem_bytes or attempt.cpus or attempt.slot.cpus):
             return _NOTHING
         return self._entered(attempt)
 
     @contextlib.contextmanager
     def _entered(self, attempt: Attempt) -> Iterator[None]:
-        cgroups = self._find_cgroups()
+        cgroups = self._find_cgroups() if attempt.mem_bytes or attempt.cpus else None
         with contextlib.ExitStack() as stack:
+            if attempt.slot.cpus:
+                stack.callback(os.sched_setaffinity, 0, os.sched_getaffinity(0))
+                bind(0, attempt.slot.cpus)
             if cgroups is not None:
                 with contextlib.suppress(OSError):
                     limits = attempt.mem_bytes, attempt.cpus
@@ -60,15 +63,18 @@ class AttemptLimits:
             yield
 
     def placer(self, attempt: Attempt) -> Callable[[int], None] | None:
-        """Return what puts a forked process into the cgroup of its attempt; None without limits."""
+        """Return what puts a forked process into the cgroup and on the CPUs of its attempt; None without."""
         cgroups = self._find_cgroups() if attempt.mem_bytes or attempt.cpus else None
-        if cgroups is None:
+        if cgroups is None and not attempt.slot.cpus:
             return None
 
         def place(pid: int) -> None:
-            with contextlib.suppress(OSError):
-                cgroups.place(attempt.key, attempt.mem_bytes, attempt.cpus, pid)
-                self._confined.add(attempt.key)
+            if attempt.slot.cpus:
+                bind(pid, attempt.slot.cpus)
+            if cgroups is not None:
+                with contextlib.suppress(OSError):
+                    cgroups.place(attempt.key, attempt.mem_bytes, attempt.cpus, pid)
+                    self._confined.add(attempt.key)
 
         return place
 
@@ -159,3 +165,9 @@ class AttemptLimits:
                 self.name, lambda pid: pid in kin or is_own_process(pid, prefix)
             )
         return self._cgroups
+
+
+def bind(pid: int, cpus: Collection[int]) -> None:
+    """Let a process run on these CPUs alone; on all as before if it may use none of them."""
+    with contextlib.suppress(OSError):
+        os.sched_setaffinity(pid, cpus)

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from stoker.warm.messages import ForkRequest
 
 _MAX_ENVIRONMENTS = 64
+BOUND = b"STOKER_BOUND_CPUS"
+"""Variable of a slot whose jobs are bound to the CPUs near its GPUs."""
+_MAX_CPU = 65535
 _AMD = b"ROCR_VISIBLE_DEVICES"
 _OF_HIP = frozenset((b"HIP_VISIBLE_DEVICES", b"GPU_DEVICE_ORDINAL", b"CUDA_VISIBLE_DEVICES"))
 
@@ -65,10 +68,25 @@ def count_gpus(env: dict[bytes, bytes]) -> int:
     return sum(text.count(b",") + 1 for text in named) or 1
 
 
+def parse_cpus(text: bytes) -> frozenset[int]:
+    """Parse a list of CPUs as the kernel writes it: 0-3,8. Nothing for what is no such list."""
+    found: set[int] = set()
+    for part in text.split(b","):
+        first, _, last = part.partition(b"-")
+        if not first.isdigit() or not (last or first).isdigit():
+            return frozenset()
+        found.update(range(int(first), min(int(last or first), _MAX_CPU) + 1))
+    return frozenset(found)
+
+
 class SlotQueue:
-    """GPUs that jobs use together. It is free when all its parts are; a simple slot is its own part."""
+    """GPUs that jobs use together. It is free when all its parts are; a simple slot is its own part.
+
+    Its jobs run on `cpus` alone, unless there are none.
+    """
 
     __slots__ = (
+        "cpus",
         "env",
         "journal_label",
         "keys",
@@ -90,6 +108,7 @@ class SlotQueue:
         self.number = number
         self.set_label("")
         self.env = env
+        self.cpus = parse_cpus(env[BOUND]) if BOUND in env else frozenset()
         self.keys = keys
         self.parts = (self,) if parts is None else parts
         self.queue: deque[Attempt] = deque()

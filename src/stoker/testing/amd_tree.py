@@ -28,7 +28,7 @@ class AmdTree:
 
     def env(self) -> dict[str, str]:
         """The variables with which Stoker sees this machine."""
-        return {"STOKER_AMD_ROOT": self.folder}
+        return {"STOKER_SYS_ROOT": self.folder}
 
     def key(self, gpu: int) -> str:
         """The lease key of a GPU."""
@@ -69,6 +69,11 @@ class AmdTree:
             self._write(
                 f"{folder}/properties", f"type 11\nnode_from {here + 1}\nnode_to {there + 1}"
             )
+
+    def divide(self, *cpus: str) -> None:
+        """Give the machine NUMA nodes with these lists of CPUs. Two GPUs are at each."""
+        for node, text in enumerate(cpus):
+            self._write(f"sys/devices/system/node/node{node}/cpulist", text)
 
     def _add(self, gpu: int, mem_bytes: int, name: str) -> None:
         node, device = f"{_NODES}/{gpu + 1}", f"{_DEVICES}/{_address(gpu)}"

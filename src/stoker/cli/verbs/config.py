@@ -22,7 +22,7 @@ EXAMPLES = """\
   stoker config keep.days --reset   back to its default
 """
 
-_AFTER_RESTART = ("gpus", "cluster.lease")
+_AFTER_RESTART = ("gpus", "cluster.lease", "cpu.bind")
 _COLUMNS = (Column("NAME"), Column("VALUE"), Column("DEFAULT"), Column("MEANING", fold=True))
 
 ARGUMENTS = (
