@@ -86,6 +86,7 @@ class TestSurroundings:
     def test_it_has_only_the_environment_it_was_given(self, seen: dict[str, object]) -> None:
         own = {"CUDA_VISIBLE_DEVICES", "STOKER_JOB_ID", "STOKER_ATTEMPT", process_tree.COOKIE}
         own |= {"MASTER_ADDR", "MASTER_PORT", "PET_MASTER_PORT"}  # it has two GPUs
+        own |= {"STOKER_GPU_UUIDS"}  # these have UUIDs
         assert set(env_of(seen)) - {"LC_CTYPE"} == {"PATH", "ODD"} | own
 
     def test_no_signal_is_blocked_or_ignored(self, real: Harness) -> None:
