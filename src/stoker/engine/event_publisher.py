@@ -17,6 +17,7 @@ from stoker.executors.contract import Ended
 from stoker.wire import JobEvent, NoticeEvent
 
 _NOTICES = 20
+_STAMP = len("2026-12-31 23:59:59 ")  # what a notice begins with
 
 
 class Publisher:
@@ -75,6 +76,13 @@ class Publisher:
         """Drop the notice of a pause that is over."""
         with contextlib.suppress(KeyError, ValueError):
             self.notices.remove(self._pauses.pop(paused))
+
+    def forget_sweep(self, name: str) -> None:
+        """Drop the notices of a sweep, which is ordered anew: `stoker wait` tells those of its last order."""
+        beginnings = (f"sweep {name}: ", f"sweep {name} ")
+        kept = [each for each in self.notices if not each[_STAMP:].startswith(beginnings)]
+        self.notices.clear()
+        self.notices += kept
 
     def _publish(self, running: RunningAttempt, state: State, reason: str | None = None) -> None:
         if not self._events.is_heard:

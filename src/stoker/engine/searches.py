@@ -40,7 +40,7 @@ Begun = asyncio.Future[SearchBegun]
 class Searches:
     """Keeps one controller for each steered sweep. Belongs to one event loop.
 
-    `on_over` is called when a sweep is over.
+    `on_begin` is called with the name of a sweep that is ordered, `on_over` when one is over.
     """
 
     def __init__(
@@ -48,11 +48,13 @@ class Searches:
         home: str,
         database: Database,
         notify: Callable[[str], None],
+        on_begin: Callable[[str], None] = lambda _name: None,
         on_over: Callable[[], None] = lambda: None,
     ) -> None:
         self._home = home
         self._records = SearchRecords(database)
         self._notify = notify
+        self._on_begin = on_begin
         self._on_over = on_over
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._few = asyncio.Semaphore(_AT_ONCE)
@@ -78,6 +80,7 @@ class Searches:
 
         An order that its controller refuses is forgotten, and an earlier order for the same sweep goes on.
         """
+        self._on_begin(order.name)
         cwd = from_wire(order.cwd)
         number = self._records.number_of(order.name, cwd)
         record = SearchRecord(order=order, is_new=True, previous=self._open.get(number))

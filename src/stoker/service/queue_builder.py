@@ -278,7 +278,13 @@ def assemble(
         slots_changed=slots_changed,
         no_gpu_reason=no_gpu_reason,
         worker_tasks=WorkerProcesses(sources.home),
-        searches=Searches(sources.home, sources.database, publisher.on_notice, queue.events.touch),
+        searches=Searches(
+            sources.home,
+            sources.database,
+            publisher.on_notice,
+            on_begin=publisher.forget_sweep,
+            on_over=queue.events.touch,
+        ),
         stopping=asyncio.get_running_loop().create_future(),
     )
     _follow_ends(context)

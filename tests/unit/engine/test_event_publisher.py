@@ -72,3 +72,14 @@ def test_notices_are_kept_for_status_written_to_the_log_and_told(
 def test_a_log_on_a_full_disk_is_no_reason_to_stop(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stderr", FullDisk())
     log("nobody reads this")
+
+
+def test_a_sweep_that_is_ordered_anew_loses_its_notices(harness: Harness) -> None:
+    publisher = harness.context.publisher
+    for text in ("sweep a: no run has reported loss", "sweep a begins no more runs", "sweep ab: b"):
+        publisher.on_notice(text)
+
+    publisher.forget_sweep("a")
+
+    [left] = publisher.notices
+    assert left.endswith(" sweep ab: b")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import sys
-import time
 
 from stoker.cli.arguments import Args, arg
 from stoker.cli.messages import note, print_json
@@ -45,9 +44,7 @@ _STUCK = {
     State.BLOCKED: "stoker ls -s blocked",
 }
 _NAMED = 20
-# How notices of the daemon begin; as texts they have the order of time.
-_STAMP_FORMAT = "%Y-%m-%d %H:%M:%S"
-_STAMP = "2026-12-31 23:59:59"
+_STAMP = len("2026-12-31 23:59:59 ")  # what a notice of the daemon begins with
 _HELD = Selection(states=[State.HELD])
 
 ARGUMENTS = (
@@ -85,7 +82,6 @@ def _end_wait(_number: int, _frame: object) -> None:
 
 def _wait(args: Args) -> int:
     named = bool(args.ids or args.state or args.project or args.all)
-    began = time.time()
     with _connect(args) as client:
         progress = client.wait(Selection(**read_selection(args)), unfinished=not named)
         steps = progress if named else _announce(client, progress)
@@ -93,7 +89,7 @@ def _wait(args: Args) -> int:
         shows = sys.stdout.isatty() and not args.json
         last = _show(steps) if shows else _last(steps)
         if args.project is not None and last is not None:
-            _pass_on_notices(client, args.project, began - (last.took_s or 0.0))
+            _pass_on_notices(client, args.project)
     if last is None:
         return 0
     if args.json:
@@ -109,15 +105,12 @@ def _wait(args: Args) -> int:
     return 1
 
 
-def _pass_on_notices(client: Client | LightClient, project: str, since: float) -> None:
-    """Write what the daemon has told of a sweep while its runs ran, such as why it ended early."""
-    earliest, found = time.strftime(_STAMP_FORMAT, time.localtime(since)), []
-    for notice in client.status().notices:
-        stamp, text = notice[: len(_STAMP)], notice[len(_STAMP) + 1 :]
-        if stamp >= earliest and text.startswith((f"sweep {project}: ", f"sweep {project} ")):
-            found.append(text)
-    for text in dict.fromkeys(found):
-        note(text)
+def _pass_on_notices(client: Client | LightClient, project: str) -> None:
+    """Write what the daemon has told of a sweep, such as why it ended early."""
+    texts = [notice[_STAMP:] for notice in client.status().notices]
+    for text in dict.fromkeys(texts):
+        if text.startswith((f"sweep {project}: ", f"sweep {project} ")):
+            note(text)
 
 
 def _connect(args: Args) -> Client | LightClient:
