@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from stoker.errors import NotFoundError
+from stoker.sweep_results.last_lines import last_values
 from stoker.sweep_results.metric_cache import MetricCache, read_last_values
 from stoker.sweep_results.metric_files.entry import UNREADABLE, flatten
 from stoker.sweep_results.metric_files.found import read_found_steps
@@ -188,9 +189,13 @@ def _metrics(
     try:
         data = _read(record.dir, LINES)
         if data is not None:
-            entries, record.problem = _lines(data)
-            for entry in entries:
-                found.update(entry)
+            last = last_values(data)
+            if last is None:
+                entries, record.problem = _lines(data)
+                for entry in entries:
+                    found.update(entry)
+            else:
+                found.update(last)
         summary = _read(record.dir, SUMMARY)
         decoded = None if summary is None else _decode(summary)
         if decoded is not None and not isinstance(decoded, list):
