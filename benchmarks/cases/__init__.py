@@ -14,11 +14,13 @@ from benchmarks.cases import (
     door_lines,
     door_tasks,
     executor,
+    first_add,
     followers,
     gap,
     idle,
     metric_files,
     million,
+    pipe,
     planner,
     queue_direct,
     queue_million,
@@ -52,6 +54,8 @@ if TYPE_CHECKING:
 
 CASES: dict[str, Callable[[Arena], Result]] = {
     "startup": startup.run,
+    "pipe": pipe.run,
+    "first_add": first_add.run,
     "planner": planner.run,
     "cluster_planner": cluster_planner.run,
     "throughput_shell": throughput_shell.run,
