@@ -75,7 +75,7 @@ _AMBIGUOUS = {
 }
 _VERSION = ("--version", "-V", "-v", "version")
 # Verbs that leave nothing to clean up.
-_BRIEF = ("add", "log", "ls", "show", "status", "wait", "why")
+_BRIEF = ("add", "log", "ls", "run", "show", "status", "wait", "why")
 _HIDDEN = ("complete",)  # for the shells' completion scripts
 
 
