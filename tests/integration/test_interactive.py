@@ -371,5 +371,5 @@ def test_a_jupyter_that_fails_is_reported(queue: Queue) -> None:
     program.chmod(0o755)
     ended = queue("jupyter", env={**queue.env, "PATH": f"{program.parent}:/usr/bin:/bin"})
     assert ended.code == 1
-    assert "Jupyter did not start: exit 4; see: stoker log 1" in ended.err
+    assert "Jupyter did not start: exit 4: no notebook today; see: stoker log 1" in ended.err
     assert "no notebook today" in queue.ok("log", "1")

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import os
 import signal
+from typing import TYPE_CHECKING
 
 from stoker.cli.arguments import Args, arg
 from stoker.cli.interactive_job import InteractiveJob, SignalError, limits_of
 from stoker.cli.messages import note
+from stoker.cli.safe_text import one_line
 from stoker.cli.verbs.shell import LIMITS, TIMES
 from stoker.errors import StokerError
 from stoker.interactive.session import LINK, Unpacker
+
+if TYPE_CHECKING:
+    from stoker.wire import JobDetail
 
 SUMMARY = """\
 Start Jupyter on leased GPUs and print its link. It is a job of the queue: it goes on after you log out,
@@ -41,9 +46,9 @@ def run(args: Args) -> int:
     except SignalError as error:
         return 128 + int(error.args[0])
     if link is None:
-        ended = job.outcome()
-        reason = ended.reason if ended is not None and ended.reason else "it ended"
-        raise StokerError(f"Jupyter did not start: {reason}; see: stoker log {job.id}")
+        raise StokerError(
+            f"Jupyter did not start: {_reason(job.outcome())}; see: stoker log {job.id}"
+        )
     print(link)
     host = os.uname().nodename
     port = link.partition("127.0.0.1:")[2].partition("/")[0]
@@ -52,6 +57,14 @@ def run(args: Args) -> int:
         f" ssh -L {port}:127.0.0.1:{port} {host}"
     )
     return 0
+
+
+def _reason(ended: JobDetail | None) -> str:
+    """Say how a server ended, with its last words: often they name the remedy."""
+    if ended is None:
+        return "it ended"
+    said = one_line((ended.last_line or "").encode())
+    return ": ".join(filter(None, (ended.reason or "it ended", said)))
 
 
 def _find_program() -> str:
