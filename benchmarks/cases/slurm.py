@@ -54,10 +54,11 @@ def run(arena: Arena) -> Result:
     ]
     return Result(
         name="slurm",
-        what=f"Real Slurm over {PILOTS + 1} hosts (namespaces of this machine). A pilot is usable when jobs"
-        f" can start there, counted from when squeue first shows that it runs. {JOBS} `{LINE}` over"
-        f" {PILOTS} pilots of {GPUS} fake GPUs, from `stoker add --batch` to the end of `stoker wait`,"
-        f" against an array of {TASKS} jobs of Slurm's with a GPU each; {rounds} rounds.",
+        what=f"Real Slurm over {PILOTS + 1} hosts (namespaces of this machine), with its own defaults for"
+        " scheduling. A pilot is usable when jobs can start there, counted from when squeue first shows"
+        f" that it runs. {JOBS} `{LINE}` over {PILOTS} pilots of {GPUS} fake GPUs, from `stoker add --batch`"
+        f" to the end of `stoker wait`, against an array of {TASKS} jobs of Slurm's with a GPU each;"
+        f" {rounds} rounds.",
         details=Table(["round", "ms for a job in pilots", "ms for a job of Slurm's"], rows),
         figures=[
             Figure(
@@ -86,7 +87,7 @@ def _open_lab(library: str) -> Iterator[PilotLab]:
     if reason is not None:
         raise BenchError(reason)
     with Hosts(hosts=PILOTS + 1, gpus=GPUS, library=library) as hosts:
-        slurm = Slurm(hosts)
+        slurm = Slurm(hosts, quick=False)
         slurm.start()
         yield PilotLab(slurm, 30.0)
 

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 import pytest
 
 from cluster.netns_hosts import Hosts, why_not
-from cluster.slurm_fixture import Slurm
 from cluster.slurm_fixture import why_not as why_no_slurm
 
 # The last Python for which there are wheels.
@@ -49,15 +48,6 @@ def require_hosts() -> None:
     if os.environ.get("CI") and os.getuid() == 0:
         pytest.fail(reason)
     pytest.skip(reason)
-
-
-@pytest.fixture(scope="module")
-def slurm(hosts: Hosts) -> Slurm:
-    """Return Slurm over three hosts; skip where there is none."""
-    require_slurm()
-    slurm = Slurm(hosts)
-    slurm.start()
-    return slurm
 
 
 def require_slurm() -> None:

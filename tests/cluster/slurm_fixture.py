@@ -6,12 +6,14 @@ with them. One munged serves all hosts, because they share the disk.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import os
 import re
 import shutil
 import stat
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from cluster.cluster_fixture import Lab, until
@@ -48,7 +50,7 @@ SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
 GresTypes=gpu
 SlurmdParameters=config_overrides
-SchedulerParameters=batch_sched_delay=0,sched_interval=1,bf_interval=1,sched_min_interval=0
+{scheduler}
 SlurmctldTimeout=30
 SlurmdTimeout=10
 KillWait=5
@@ -80,20 +82,29 @@ def why_not() -> str | None:
     return None
 
 
-class Slurm:
-    """Slurm over hosts. `proctrack` is how it follows the processes of its jobs."""
+_QUICK = "batch_sched_delay=0,sched_interval=1,bf_interval=1,sched_min_interval=0"
 
-    def __init__(self, hosts: Hosts, proctrack: str = "proctrack/linuxproc") -> None:
+
+class Slurm:
+    """Slurm over hosts. `proctrack` is how it follows the processes of its jobs.
+
+    It schedules at once unless `quick` is False: then it has Slurm's own defaults, as most sites do.
+    """
+
+    def __init__(
+        self, hosts: Hosts, proctrack: str = "proctrack/linuxproc", *, quick: bool = True
+    ) -> None:
         self.hosts = hosts
         self.folder = hosts.folder / "slurm"
         self.env = {
             "SLURM_CONF": str(self.folder / "slurm.conf"),
             "PATH": f"{os.environ['PATH']}:{_PATH}",
         }
+        self.has_cgroups = proctrack == "proctrack/cgroup"
         self.nodes = range(1, len(hosts.hosts))
-        self._write(proctrack)
+        self._write(proctrack, f"SchedulerParameters={_QUICK}" if quick else "")
 
-    def _write(self, proctrack: str) -> None:
+    def _write(self, proctrack: str, scheduler: str) -> None:
         hosts, folder = self.hosts, self.folder
         names = [hosts.hosts[number].name for number in self.nodes]
         for name in ("state", *names):
@@ -107,6 +118,7 @@ class Slurm:
             controller=hosts.address(0),
             folder=folder,
             proctrack=proctrack,
+            scheduler=scheduler,
             nodes="\n".join(lines),
             names=",".join(names),
         )
@@ -167,8 +179,24 @@ class Slurm:
         found = {}
         for line in self.run(0, "squeue", "-h", "-o", "%i %T").splitlines():
             number, state = line.split()
-            found[int(number)] = state
+            found[int(number.partition("_")[0])] = state  # that of an array counts once
         return found
+
+
+_FREEZER = Path("/sys/fs/cgroup/freezer")
+
+
+def has_cgroups() -> bool:
+    """Whether Slurm can follow processes by cgroups here, which are those of the machine."""
+    return _FREEZER.is_dir() and os.access(_FREEZER, os.W_OK)
+
+
+def remove_cgroups() -> None:
+    """Remove the groups that Slurm leaves behind."""
+    for top in _FREEZER.glob("slurm_h[0-9]"):
+        for folder, _folders, _files in os.walk(top, topdown=False):
+            with contextlib.suppress(OSError):
+                os.rmdir(folder)
 
 
 class Pilot(NamedTuple):

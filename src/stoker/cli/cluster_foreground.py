@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import stat
-import tempfile
 import time
 
 from stoker.cli.arguments import Args
@@ -13,7 +12,13 @@ from stoker.cli.cluster_join import join
 from stoker.cli.cluster_leave import announce_leave, heard_at
 from stoker.cli.messages import note
 from stoker.cluster import ray_supervisor_control, ray_survey, settings
-from stoker.cluster.pilot import LEAVE_S, AskedToEndError, announce_ending, run_bound
+from stoker.cluster.pilot import (
+    LEAVE_S,
+    AskedToEndError,
+    announce_ending,
+    make_pilot_home,
+    run_bound,
+)
 from stoker.cluster.ray_command import TOKEN_VARIABLE
 from stoker.cluster.slurm.given_gpus import JOB_ID, given_gpus
 from stoker.errors import StokerError, UsageError
@@ -50,7 +55,7 @@ def read_token_file(path: str) -> str:
 
 def _make_home() -> str:
     """Create the node's home; a shared file system would have one set of locks for all nodes."""
-    home = tempfile.mkdtemp(prefix="stoker-node-")
+    home = make_pilot_home()
     os.environ["STOKER_HOME"] = home
     try:
         return find_home()

@@ -17,10 +17,12 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import glob
 import os
 import select
 import shutil
 import signal
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from types import FrameType
@@ -36,11 +38,30 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 LEAVE_S = 20.0
 """The longest time in which a pilot that is told to end hands its jobs back to the head."""
 _KILL_S = 10.0
+_DEAD_S = 60.0
+_PREFIX = "stoker-node-"
 _STEP_S = 0.02
 
 
 class AskedToEndError(BaseException):
     """The pilot was told to end, by a signal. No handler of other errors may stop it."""
+
+
+def make_pilot_home() -> str:
+    """Create a new folder for the home of a pilot, on the disk of this machine. Returns its path."""
+    remove_dead_homes(tempfile.gettempdir())
+    return tempfile.mkdtemp(prefix=_PREFIX)
+
+
+def remove_dead_homes(folder: str) -> None:
+    """Remove the homes of this user's pilots that were killed with all of their processes at once."""
+    pattern = os.path.join(glob.escape(folder), f"{_PREFIX}*", "cluster", "pilot.lock")
+    for path in glob.iglob(pattern):
+        with contextlib.suppress(OSError):
+            found = os.lstat(path)
+            is_old = time.time() > found.st_mtime + _DEAD_S  # else a pilot may be about to lock it
+            if found.st_uid == os.getuid() and is_old and pid_lock.holder_pid(path) is None:
+                shutil.rmtree(os.path.dirname(os.path.dirname(path)), ignore_errors=True)
 
 
 def announce_ending(home: str) -> None:
