@@ -76,7 +76,7 @@ def run(arena: Arena) -> Result:
         details=standings(samples, _ALONE),
         figures=[
             _at_most("usable, cold", looks.usable_ms, 500, "ms"),
-            _at_most("loaded, cold", looks.loaded_kb, 150, "kB"),
+            _at_most("loaded, cold", looks.loaded_kb, 130, "kB"),
             _at_most("from a change to the document", looks.told_ms, 20, "ms"),
             _at_most(f"to the last of {WINDOWS} tabs of a browser", looks.all_told_ms, 100, "ms"),
             _at_most(f"first page of {many} jobs", looks.page_ms, 150, "ms"),

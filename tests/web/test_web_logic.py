@@ -295,3 +295,20 @@ def test_the_time_left_of_a_sweep_comes_from_the_runs_that_are_done(modules: Mod
     left = call(modules, "outcomes", "secondsLeft", [done, running, running, *open_runs])
     assert left == pytest.approx(250)
     assert call(modules, "outcomes", "secondsLeft", open_runs) is None
+
+
+def test_an_effect_that_fails_does_not_stop_the_others(modules: Modules) -> None:
+    code = """async () => {
+      const {effect, signal} = await import('/lib/signal.js');
+      const [failed, seen] = [[], []];
+      addEventListener('error', (event) => { event.preventDefault(); failed.push(event.message); });
+      const value = signal(0);
+      effect(() => { if (value.value === 1) throw new Error('odd'); });
+      effect(() => { seen.push(value.value); });
+      for (const next of [1, 2]) {
+        value.value = next;
+        await Promise.resolve();
+      }
+      return {failed, seen};
+    }"""
+    assert modules.run(code) == {"failed": ["Uncaught Error: odd"], "seen": [0, 1, 2]}

@@ -147,7 +147,11 @@ function flush() {
   // A set keeps its order; effects that become due meanwhile run in the same pass.
   for (const effect of due) {
     due.delete(effect);
-    effect.run();
+    try {
+      effect.run();
+    } catch (error) {
+      reportError(error); // the others run: else no effect would ever run again
+    }
   }
 }
 
