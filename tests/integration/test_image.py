@@ -221,7 +221,9 @@ def test_docker_gets_the_gpus_by_uuid_and_its_container_is_removed_by_name(
     record = box.add_recorder("docker", "echo ready; exec sleep 600")
     queue.ok("config", "container.engine", "docker")
     queue.ok("config", "container.args", "--", "-v '/data dir:/data'")
-    job = queue.add("-g", "2", "--grace", "0s", "--image", "img:1", "python a.py --lr 1")
+    job = queue.add(
+        "-g", "2", "--mem", "64M", "--grace", "0s", "--image", "img:1", "python a.py --lr 1"
+    )
     pid = queue.until_running(job)
     queue.until(lambda: queue.ok("log", str(job)) == "ready\n")
     queue.ok("pause", str(job))
@@ -241,6 +243,7 @@ def test_docker_gets_the_gpus_by_uuid_and_its_container_is_removed_by_name(
     assert run[run.index("-w") + 1] == str(queue.work)
     assert f"{queue.work}:{queue.work}" in run
     assert "/data dir:/data" in run
+    assert run[run.index("--memory") + 1] == str(64 << 20)
     assert not any(word.startswith("STOKER_COOKIE=") for word in run)
     assert not queue.stoker.is_alive(pid)
 

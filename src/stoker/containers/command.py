@@ -73,6 +73,7 @@ def container_words(
     settings: ContainerSettings,
     *,
     gpus: int,
+    mem_bytes: int | None = None,
     mounts: Sequence[str] = (),
 ) -> list[str]:
     """Return the words that run a command in an image.
@@ -88,7 +89,14 @@ def container_words(
         if _NAME.fullmatch(name) and name not in OF_MACHINE
         for word in ("-e", name)
     ]
-    given = [engine, image, str(gpus), "yes" if settings.home else "no", ":".join(mounts)]
+    given = [
+        engine,
+        image,
+        str(gpus),
+        str(mem_bytes or 0),
+        "yes" if settings.home else "no",
+        ":".join(mounts),
+    ]
     is_shell = os.path.basename(words[0]) in ("sh", "bash", "dash", "ash")
     init = "yes" if is_shell and words[1:2] == ["-c"] else "no"
     counted = [init, str(len(env)), *env, *settings.arguments]

@@ -1,15 +1,15 @@
 """The line for /bin/sh that starts a job in a container.
 
-Its arguments: engine, image, number of GPUs, whether to mount the home folder, files to mount (separated by
-colons), whether the command is a shell, the number of words for variables, these words, the user's words
-for the engine, the image, the command.
+Its arguments: engine, image, number of GPUs, limit of RAM in bytes (0: none), whether to mount the home
+folder, files to mount (separated by colons), whether the command is a shell, the number of words for
+variables, these words, the words of the user for the engine, the image, the command.
 
 Exit codes are those of podman and docker: 125 if there is no container, 126 and 127 for the command.
 """
 
 ENTER = r"""
 fail() { printf 'stoker: %s\n' "$1" >&2; exit 125; }
-engine=$1 image=$2 gpus=$3 home=$4 mounts=$5 is_shell=$6 names=$7; shift 7
+engine=$1 image=$2 gpus=$3 mem=$4 home=$5 mounts=$6 is_shell=$7 names=$8; shift 8
 if [ "$engine" = auto ]; then
     for each in podman docker apptainer; do
         if command -v "$each" >/dev/null 2>&1; then engine=$each; break; fi
@@ -84,6 +84,8 @@ podman|docker)
         [ "$init" = podman ] || set -- --init "$@"
     fi
     [ ! -t 0 ] || set -- -i -t "$@"
+    # Stoker watches the RAM of its own descendants, and a container of docker is none.
+    [ "$engine" = podman ] || [ "$mem" = 0 ] || set -- --memory "$mem" "$@"
     set -- run --name "$name" --label stoker=job --network=host --ipc=host -w "$folder" "$@"
     ;;
 esac

@@ -236,9 +236,16 @@ class LaunchSpecs:
             words = mounts if starts_itself else [context.shell, *mounts]
         else:
             words = plain_words(os.fsdecode(facts.command), context.shell)
-        gpus = facts.request.slots
-        settings = self._containers()
-        return container_words(image, words, context.env, settings, gpus=gpus, mounts=mounts)
+        request = facts.request
+        return container_words(
+            image,
+            words,
+            context.env,
+            self._containers(),
+            gpus=request.slots,
+            mem_bytes=request.mem_bytes,
+            mounts=mounts,
+        )
 
     def _write_script(self, facts: Facts) -> str:
         path = script_path(self._home, facts.id)
