@@ -29,7 +29,7 @@ print(*sorted(set({COSTLY}) & (set(sys.modules) - before)), file=sys.stderr)
 """
 
 
-SAID = {"log": "said\n", "why": DONE, "status": "1 done", "wait": ""}
+SAID = {"log": "said\n", "why": DONE, "status": "1 done", "wait": "", "rm": "removed job 1\n"}
 LINES = [
     "why 1",
     "log 1",
@@ -40,6 +40,7 @@ LINES = [
     "show 1",
     "status",
     "wait 1",
+    "rm 1",
 ]
 
 

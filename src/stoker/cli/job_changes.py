@@ -2,38 +2,35 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
-
 from stoker.cli.messages import note, print_json
 from stoker.cli.selection import name_jobs, read_selection
-from stoker.client.client import Client
+from stoker.client.light_client import LightClient
 from stoker.errors import UsageError
-from stoker.wire import Selection
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from typing import Any
 
     from stoker.cli.arguments import Args
     from stoker.wire import Changed
 
 _REASONS_SHOWN = 20
 
-R = TypeVar("R", bound=Selection)
 
+def change_jobs(args: Args, verb: str, **details: Any) -> Changed:
+    """Send a verb's request for the selected jobs, or with `queue` for the queue itself.
 
-def change_jobs(
-    args: Args, verb: Callable[[Client, R], Changed], request: type[R], **details: Any
-) -> Changed:
-    """Send a verb's request for the selected jobs, or with `queue` for the queue itself."""
-    name = verb.__name__
+    `details` are the fields that the verb's type in `wire.changes` adds to the selection.
+    """
     selection = read_selection(args)
     if details.get("queue"):
         if args.ids or args.state or args.all:
-            raise UsageError(f"stoker {name} --queue takes no jobs: add only -P PROJECT")
+            raise UsageError(f"stoker {verb} --queue takes no jobs: add only -P PROJECT")
     elif not any(selection.values()):
-        raise UsageError(f"which jobs? stoker {name} 12, 1,5-9, @, -s STATE, -P PROJECT or --all")
-    with Client() as client:
-        return verb(client, request(**selection, **details))
+        raise UsageError(f"which jobs? stoker {verb} 12, 1,5-9, @, -s STATE, -P PROJECT or --all")
+    states = [state.value for state in selection["states"]]
+    with LightClient() as client:
+        return client.change(verb, {**selection, "states": states, **details})
 
 
 def report_change(args: Args, changed: Changed, done: str, nothing: str) -> int:
@@ -42,7 +39,8 @@ def report_change(args: Args, changed: Changed, done: str, nothing: str) -> int:
     With --json the whole answer is on standard output.
     """
     if args.json:
-        print_json(changed)
+        refused = [{"id": each.id, "reason": each.reason} for each in changed.refused]
+        print_json({"ids": changed.ids, "refused": refused, "notice": changed.notice})
         return 1 if changed.refused else 0
     if changed.ids:
         print(f"{done} {name_jobs(changed.ids)}")

@@ -75,7 +75,23 @@ _AMBIGUOUS = {
 }
 _VERSION = ("--version", "-V", "-v", "version")
 # Verbs that leave nothing to clean up.
-_BRIEF = ("add", "log", "ls", "run", "show", "status", "wait", "why")
+_BRIEF = (
+    *(
+        "add",
+        "hold",
+        "kill",
+        "log",
+        "ls",
+        "preempt",
+        "release",
+        "resume",
+        "retry",
+        "rm",
+        "run",
+        "show",
+    ),
+    *("start", "status", "wait", "why"),
+)
 _HIDDEN = ("complete",)  # for the shells' completion scripts
 
 

@@ -1,11 +1,11 @@
-"""Client for verbs that only look: it answers as `Client` does, without the interface's types.
+"""Client for the verbs of every day: it answers as `Client` does, without the interface's types.
 
 Their import takes three times as long as the start of Python, and `stoker ls` is typed all day.
 """
 
 from __future__ import annotations
 
-from stoker.client.fast_json import loads
+from stoker.client.fast_json import dumps, loads
 from stoker.client.progress import follow_progress
 from stoker.client.session import Session, make_target
 from stoker.core.lifecycle import State
@@ -53,7 +53,7 @@ class _Use(_Facts):
 
 
 class LightClient:
-    """Reads jobs and the state of the queue from the daemon of a home; use it in a `with` block.
+    """Reads and changes jobs at the daemon of a home; use it in a `with` block.
 
     `on_notice` is called as that of `Client`.
     """
@@ -112,6 +112,13 @@ class LightClient:
             self._on_notice,
             unfinished=unfinished,
         )
+
+    def change(self, verb: str, order: dict[str, Any]) -> wire.Changed:
+        """Let a verb change jobs; `order` has the fields of the verb's type in `wire.changes`."""
+        answer = self._session.request("POST", f"/v1/{verb}", dumps(order).encode())
+        fields = loads(answer.decode())
+        fields["refused"] = [_Facts(each) for each in fields["refused"]]
+        return _Facts(fields)  # type: ignore[return-value]
 
     def _get(self, verb: str, selection: Selection | None = None, **query: Any) -> Any:
         answer = self._session.get(make_target(verb, selection, **query))

@@ -5,8 +5,6 @@ from __future__ import annotations
 from stoker.cli.arguments import Args
 from stoker.cli.job_changes import change_jobs, report_change
 from stoker.cli.selection import selection_arguments
-from stoker.client.client import Client
-from stoker.wire import Hold
 
 SUMMARY = """\
 Keep jobs from starting until stoker release lets them go on. What runs is not touched: stoker pause
@@ -22,4 +20,4 @@ ARGUMENTS = selection_arguments("all that have not begun")
 
 def run(args: Args) -> int:
     """Hold the selected jobs; 1 if one of them has begun."""
-    return report_change(args, change_jobs(args, Client.hold, Hold), "held", "nothing to hold")
+    return report_change(args, change_jobs(args, "hold"), "held", "nothing to hold")

@@ -5,9 +5,7 @@ from __future__ import annotations
 from stoker.cli.arguments import Args, arg
 from stoker.cli.job_changes import change_jobs, report_change
 from stoker.cli.selection import selection_arguments
-from stoker.client.client import Client
 from stoker.core.durations import parse_span
-from stoker.wire import Kill
 
 SUMMARY = """\
 End jobs: those that wait do not start, those that run get SIGTERM, whole process trees, and SIGKILL
@@ -33,5 +31,5 @@ ARGUMENTS = (
 def run(args: Args) -> int:
     """End the selected jobs; 1 if one of them has ended already."""
     grace_s = None if args.grace is None else parse_span(args.grace)
-    changed = change_jobs(args, Client.kill, Kill, grace_s=grace_s)
+    changed = change_jobs(args, "kill", grace_s=grace_s)
     return report_change(args, changed, "ending", "nothing to end")

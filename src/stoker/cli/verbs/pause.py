@@ -6,8 +6,6 @@ from stoker.cli.arguments import Args, arg
 from stoker.cli.job_changes import change_jobs, report_change
 from stoker.cli.messages import note
 from stoker.cli.selection import selection_arguments
-from stoker.client.client import Client
-from stoker.wire import Pause
 
 SUMMARY = """\
 Stop running jobs where they are (SIGSTOP to their whole trees); they keep their GPUs and the memory on
@@ -31,7 +29,7 @@ ARGUMENTS = (
 
 def run(args: Args) -> int:
     """Pause the selected jobs, or the queue; 1 if one of the jobs does not run."""
-    changed = change_jobs(args, Client.pause, Pause, queue=args.queue)
+    changed = change_jobs(args, "pause", queue=args.queue)
     if args.queue and not args.json:
         what = f"project {args.project}" if args.project else "the queue"
         option = f" -P {args.project}" if args.project else ""

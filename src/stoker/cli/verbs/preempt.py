@@ -5,8 +5,6 @@ from __future__ import annotations
 from stoker.cli.arguments import Args, arg
 from stoker.cli.job_changes import change_jobs, report_change
 from stoker.cli.selection import selection_arguments
-from stoker.client.client import Client
-from stoker.wire import Preempt
 
 SUMMARY = """\
 Let running jobs make room: each gets its signal (SIGTERM, or what add --signal says), SIGKILL when its
@@ -29,5 +27,5 @@ ARGUMENTS = (
 
 def run(args: Args) -> int:
     """Preempt the selected jobs; 1 if one of them does not run."""
-    changed = change_jobs(args, Client.preempt, Preempt, suspend=args.suspend)
+    changed = change_jobs(args, "preempt", suspend=args.suspend)
     return report_change(args, changed, "making room:", "nothing runs")

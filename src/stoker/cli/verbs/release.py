@@ -5,8 +5,6 @@ from __future__ import annotations
 from stoker.cli.arguments import Args
 from stoker.cli.job_changes import change_jobs, report_change
 from stoker.cli.selection import selection_arguments
-from stoker.client.client import Client
-from stoker.wire import Release
 
 SUMMARY = """\
 Let held jobs go on: they start when there is room and what else they wait for has come."""
@@ -20,6 +18,4 @@ ARGUMENTS = selection_arguments("all that are held")
 
 def run(args: Args) -> int:
     """Release the selected jobs; 1 if one of them is not held."""
-    return report_change(
-        args, change_jobs(args, Client.release, Release), "released", "nothing is held"
-    )
+    return report_change(args, change_jobs(args, "release"), "released", "nothing is held")

@@ -5,8 +5,6 @@ from __future__ import annotations
 from stoker.cli.arguments import Args, arg
 from stoker.cli.job_changes import change_jobs, report_change
 from stoker.cli.selection import selection_arguments
-from stoker.client.client import Client
-from stoker.wire import Resume
 
 SUMMARY = """\
 Let paused and suspended jobs go on where they were stopped. A suspended job waits for its GPUs in the
@@ -27,7 +25,7 @@ ARGUMENTS = (
 
 def run(args: Args) -> int:
     """Resume the selected jobs, or the queue; 1 if one of the jobs is not stopped."""
-    changed = change_jobs(args, Client.resume, Resume, queue=args.queue)
+    changed = change_jobs(args, "resume", queue=args.queue)
     if args.queue and not args.json:
         print(f"{f'project {args.project}' if args.project else 'the queue'} goes on")
         return 0

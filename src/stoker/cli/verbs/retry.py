@@ -5,9 +5,7 @@ from __future__ import annotations
 from stoker.cli.arguments import Args, arg
 from stoker.cli.job_changes import change_jobs, report_change
 from stoker.cli.selection import selection_arguments
-from stoker.client.client import Client
 from stoker.errors import UsageError
-from stoker.wire import Retry
 
 SUMMARY = """\
 Let jobs that have ended run once more, with the same command, folder and environment, under the same
@@ -40,5 +38,5 @@ def run(args: Args) -> int:
                 "--failed selects all jobs that did not succeed: leave out IDS and --all"
             )
         args.all = True
-    changed = change_jobs(args, Client.retry, Retry, fresh=args.fresh, reason=args.failed or None)
+    changed = change_jobs(args, "retry", fresh=args.fresh, reason=args.failed or None)
     return report_change(args, changed, "queued again", "nothing to retry")

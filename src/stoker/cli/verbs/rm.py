@@ -5,8 +5,6 @@ from __future__ import annotations
 from stoker.cli.arguments import Args, arg
 from stoker.cli.job_changes import change_jobs, report_change
 from stoker.cli.selection import selection_arguments
-from stoker.client.client import Client
-from stoker.wire import Remove
 
 SUMMARY = """\
 Forget jobs and delete their logs (those in Stoker's own folder; a file named with -o stays). A job
@@ -25,5 +23,5 @@ ARGUMENTS = (
 
 def run(args: Args) -> int:
     """Remove the selected jobs; 1 if one of them still runs."""
-    changed = change_jobs(args, Client.rm, Remove, kill=args.kill)
+    changed = change_jobs(args, "rm", kill=args.kill)
     return report_change(args, changed, "removed", "nothing to remove")

@@ -5,8 +5,6 @@ from __future__ import annotations
 from stoker.cli.arguments import Args
 from stoker.cli.job_changes import change_jobs, report_change
 from stoker.cli.selection import selection_arguments
-from stoker.client.client import Client
-from stoker.wire import Start
 
 SUMMARY = """\
 Let jobs that have not begun start as the very next, as soon as GPUs are free: ahead of the queue's
@@ -21,6 +19,4 @@ ARGUMENTS = selection_arguments("all that have not begun")
 
 def run(args: Args) -> int:
     """Start the selected jobs next; 1 if one of them has begun."""
-    return report_change(
-        args, change_jobs(args, Client.start, Start), "next to start:", "nothing to start"
-    )
+    return report_change(args, change_jobs(args, "start"), "next to start:", "nothing to start")

@@ -6,8 +6,6 @@ from stoker.cli.arguments import Args
 from stoker.cli.job_changes import change_jobs, report_change
 from stoker.cli.messages import note
 from stoker.cli.selection import selection_arguments
-from stoker.client.client import Client
-from stoker.wire import Suspend
 
 SUMMARY = """\
 Free the GPUs of running jobs, and lose nothing of them: the driver moves their GPU memory to host RAM and
@@ -23,7 +21,7 @@ ARGUMENTS = selection_arguments("all that run")
 
 def run(args: Args) -> int:
     """Suspend the selected jobs; 1 if one of them cannot be suspended."""
-    changed = change_jobs(args, Client.suspend, Suspend)
+    changed = change_jobs(args, "suspend")
     code = report_change(args, changed, "suspended", "nothing runs")
     if changed.ids and not args.json:
         note("their GPUs are free, their memory is in host RAM until stoker resume or kill")
