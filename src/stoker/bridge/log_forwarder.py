@@ -3,21 +3,30 @@
 A job writes to a file on its node. Its output goes to the head in pieces. Each piece has its offset in the
 head's file, so a piece may come twice. Pieces that are not confirmed are sent again; after a restart of the
 agent, all are.
+
+A list of the logs is in one file, for the next agent. A file for each log would cost more than everything
+else that an agent does for a short job.
+
+    ["KEY", "PATH ON THE HEAD", OFFSET]     the log is forwarded
+    ["KEY"]                                 no more
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
+import errno
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import NamedTuple
+
+import msgspec
 
 from stoker.bridge.atomic_files import write_whole
 from stoker.staging.blobs import write_at
 
 _PIECE_BYTES = 1 << 18
-_SUFFIX = ".trail"
+_LIST = "list"
+_COMPACT_BYTES = 1 << 20
 
 
 class LogPiece(NamedTuple):
@@ -36,6 +45,60 @@ class LogForwarder(NamedTuple):
     base: int
 
 
+class LogList:
+    """File that lists the logs of a folder. A line that was torn by a full disk or a kill says nothing."""
+
+    def __init__(self, folder: str) -> None:
+        self._path = os.path.join(folder, _LIST)
+        self._size = 0
+
+    def read(self) -> dict[str, tuple[str, int]]:
+        """Return path and offset on the head by the keys of the logs."""
+        found: dict[str, tuple[str, int]] = {}
+        try:
+            with open(self._path, "rb") as file:
+                data = file.read()
+        except FileNotFoundError:
+            return found
+        self._size = len(data)
+        for line in data.splitlines():
+            with contextlib.suppress(msgspec.DecodeError, ValueError):
+                key, *place = msgspec.json.decode(line, type=list[str | int])
+                match place:
+                    case [str(there), int(base)]:
+                        found[str(key)] = there, base
+                    case []:
+                        found.pop(str(key), None)
+        return found
+
+    def append(self, *words: str | int) -> None:
+        """Append a line; raise OSError if it is not in the file."""
+        line = b"\n" + msgspec.json.encode(words) + b"\n"  # a torn line may precede it
+        fd = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            if os.write(fd, line) < len(line):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._path)
+            self._size = os.fstat(fd).st_size
+        finally:
+            os.close(fd)
+
+    @property
+    def is_large(self) -> bool:
+        """Whether it is to be rewritten."""
+        return self._size > _COMPACT_BYTES
+
+    def remove(self) -> None:
+        """Remove it: it would list nothing."""
+        os.unlink(self._path)
+        self._size = 0
+
+    def rewrite(self, logs: Iterable[tuple[str, str, int]]) -> None:
+        """Replace it by lines about these logs."""
+        lines = b"".join(msgspec.json.encode(log) + b"\n" for log in logs)
+        write_whole(self._path, lines)
+        self._size = len(lines)
+
+
 class LogForwarders:
     """All logs of a folder that are forwarded; a new agent finds them again there."""
 
@@ -45,20 +108,21 @@ class LogForwarders:
         self._confirmed: dict[str, int] = {}
         self._logs: dict[str, LogForwarder] = {}
         os.makedirs(folder, mode=0o700, exist_ok=True)
-        for name in os.listdir(folder):
-            if name.endswith(_SUFFIX):
-                with (
-                    contextlib.suppress(ValueError, OSError),
-                    open(os.path.join(folder, name), encoding="utf-8") as file,
-                ):
-                    there, base = json.load(file)
-                    self._enter(name.removesuffix(_SUFFIX), there, base)
+        self._list = LogList(folder)
+        for key, (there, base) in self._list.read().items():
+            self._enter(key, there, base)
+        if self._list.is_large:
+            self._compact()
 
     def begin(self, key: str, there: str, base: int) -> str:
         """Forward an attempt's log. Returns the path to which the attempt must write."""
-        note = os.path.join(self._folder, f"{key}{_SUFFIX}")
-        write_whole(note, json.dumps([there, base]).encode())
+        self._list.append(key, there, base)
         return self._enter(key, there, base).here
+
+    def _compact(self) -> None:
+        """Leave the logs that have ended out of the list."""
+        with contextlib.suppress(OSError):
+            self._list.rewrite((key, log.there, log.base) for key, log in self._logs.items())
 
     def _enter(self, key: str, there: str, base: int) -> LogForwarder:
         here = os.path.join(self._folder, f"{key}.log")
@@ -116,9 +180,19 @@ class LogForwarders:
         if log is not None:
             self._sent.pop(key, None)
             self._confirmed.pop(key, None)
-            for path in (log.here, os.path.join(self._folder, f"{key}{_SUFFIX}")):
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(path)
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(log.here)
+            self._unlist(key)
+
+    def _unlist(self, key: str) -> None:
+        # If the disk is full, the head tells the next agent which logs still count.
+        with contextlib.suppress(OSError):
+            if self._logs:
+                self._list.append(key)
+            else:
+                self._list.remove()
+        if self._list.is_large:
+            self._compact()
 
     def end_others(self, keys: Collection[str]) -> None:
         """Delete all logs but these: others may write the head's files of given-up attempts now."""

@@ -17,7 +17,7 @@ import pytest
 from stoker.bridge import protocol_proxy as module
 from stoker.bridge.agent_messages import StreamOutput
 from stoker.bridge.checkpoint_watch import CheckpointWatch
-from stoker.bridge.log_forwarder import LogForwarders, LogPiece
+from stoker.bridge.log_forwarder import LogForwarders, LogList, LogPiece
 from stoker.bridge.protocol_proxy import Found, ProtocolProxy
 from stoker.executors.connection import REPLIES
 from stoker.executors.contract import Refused
@@ -76,7 +76,7 @@ class Node:
 
     def left(self) -> set[str]:
         """Names of all files of attempts and jobs."""
-        patterns = ("logs/*", "checkpoints/*/*", "scripts/*")
+        patterns = ("logs/*.log", "checkpoints/*/*", "scripts/*")
         return {path.name for pattern in patterns for path in self.folder.glob(pattern)}
 
     def close(self) -> None:
@@ -127,7 +127,8 @@ def test_logs_of_abandoned_attempts_are_not_forwarded(tmp_path: Path) -> None:
         await node.order(KeepAttempts(["8.1"]))
         output = await node.report(reports.lost("7.1", "its lease", True))
         assert output.pieces == []
-        assert {path.name for path in (tmp_path / "logs").iterdir()} == {"8.1.log", "8.1.trail"}
+        assert {name for name in node.left() if name.endswith(".log")} == {"8.1.log"}
+        assert LogList(str(tmp_path / "logs")).read().keys() == {"8.1"}
         assert b'"keep"' not in node.supervisor.recv(1 << 16)
 
     run(tmp_path, scenario)
@@ -137,10 +138,10 @@ def test_logs_of_abandoned_attempts_are_not_forwarded(tmp_path: Path) -> None:
 def test_files_of_an_ended_attempt_are_deleted(tmp_path: Path, word: str) -> None:
     async def scenario(node: Node) -> None:
         await node.start("7.1")
-        assert node.left() == {"7.1.trail", "7.1.log", "7"}
+        assert node.left() == {"7.1.log", "7"}
         await node.report(ended("7.1") if word == "ended" else reports.revoked("7.1"))
         if word == "ended":
-            assert node.left() == {"7.1.trail", "7.1.log", "7"}  # it may be told again
+            assert node.left() == {"7.1.log", "7"}  # it may be told again
             await node.order(Acknowledge(["7.1"]))
         assert node.left() == set()
         assert node.proxy.slot_of == {}
@@ -165,7 +166,7 @@ def test_files_that_the_next_attempt_needs_are_kept(tmp_path: Path) -> None:
         await node.report(ended("7.1"))
         await node.start("7.2")
         await node.order(Acknowledge(["7.1"]))
-        assert node.left() == {"7.2.trail", "7.2.log", "7"}
+        assert node.left() == {"7.2.log", "7"}
         (tmp_path / "checkpoints" / "0" / "7" / "epoch-1").touch()
         output = await node.report(ended("7.2"))
         written = reports.checkpoints("7.2", is_over=True)
