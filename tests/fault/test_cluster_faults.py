@@ -111,23 +111,27 @@ def judge_all(lab: Lab, jobs: int) -> Verdict:
     return verdict
 
 
-def repeated(events: list[Event]) -> set[int]:
-    """Return the jobs that started again after an attempt that had ended by itself."""
+def repeated(events: list[Event]) -> dict[int, int]:
+    """Return the jobs that started again after an attempt that had ended by itself, and that attempt."""
     ended: dict[int, int] = {}
-    found = set()
+    found = {}
     for event in events:
         job, attempt = map(int, event.key.split("."))
         if event.what == "end":
             ended[job] = min(attempt, ended.get(job, attempt))
         elif attempt > ended.get(job, attempt):
-            found.add(job)
+            found[job] = ended[job]
     return found
 
 
-def reasons(lab: Lab, jobs: set[int]) -> Counter[str]:
-    """Return why attempts of these jobs were lost."""
-    rows = lab.query("SELECT job, reason FROM earlier_attempt WHERE outcome = 'lost'")
-    return Counter(reason for job, reason in rows if job in jobs)
+def reasons(lab: Lab, again: dict[int, int]) -> Counter[str]:
+    """Return what is on record about attempts that had ended by themselves and were repeated."""
+    rows = lab.query("SELECT job, number, outcome, status, reason FROM earlier_attempt")
+    return Counter(
+        f"{outcome}, {reason or status}"
+        for job, number, outcome, status, reason in rows
+        if again.get(job) == number
+    )
 
 
 def lost_steps(lab: Lab) -> list[str]:
@@ -199,9 +203,9 @@ def test_faults_of_all_kinds_lose_nothing_and_double_nothing_over_three_boxes(
     details = {
         **saboteur.done,
         "attempts that were lost and made again": attempts,
-        "finished runs repeated, --on-cut stop": len(again - finishing),
-        "finished runs repeated, --on-cut finish": len(again & finishing),
-        **{f"of these, {reason}": n for reason, n in reasons(lab, again & finishing).items()},
+        "finished runs repeated, --on-cut stop": len(again.keys() - finishing),
+        "finished runs repeated, --on-cut finish": len(again.keys() & finishing),
+        **{f"of these, {reason}": n for reason, n in reasons(lab, again).items()},
         "ms, seen": slowest_ms,
     }
     tell("cluster of three boxes", len(kinds), verdict, **details)
@@ -211,4 +215,5 @@ def test_faults_of_all_kinds_lose_nothing_and_double_nothing_over_three_boxes(
     assert lost_steps(lab) == []
     assert slowest_ms <= 1000 * SEEN_WITHIN_S, saboteur.seen_s
     # A supervisor, or its machine, may die between a job's last word and its end. A cut repeats nothing.
-    assert not [reason for reason in reasons(lab, again & finishing) if "cut off" in reason]
+    finished = {job: number for job, number in again.items() if job in finishing}
+    assert not [reason for reason in reasons(lab, finished) if "cut off" in reason]
