@@ -6,11 +6,13 @@ A session has the fake GPUs of its host, a PATH with Python and little else, and
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -114,6 +116,18 @@ class SshHosts:
         path = self.programs(number) / "systemctl"
         path.write_text(_SYSTEMCTL.format(folder=self.hosts.hosts[number].folder))
         path.chmod(0o755)
+
+    @contextlib.contextmanager
+    def without_systemd(self, number: int) -> Iterator[None]:
+        """Take its systemctl away from a host for a while."""
+        path = self.programs(number) / "systemctl"
+        text = path.read_text()
+        path.unlink()
+        try:
+            yield
+        finally:
+            path.write_text(text)
+            path.chmod(0o755)
 
     def trust(self, number: int) -> None:
         """Let h0 know the host's key."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import subprocess
 import time
 from collections.abc import Iterator
@@ -138,6 +139,24 @@ def test_a_killed_raylet_restarts_under_the_same_name(cluster: Cluster) -> None:
     now = cluster.status(1)
     assert now["id"] == before["id"]
     until(lambda: cluster.stand_ins(1) == 2, "those of the killed raylet have ended")
+    until(lambda: set(cluster.states().values()) == {"up"}, "all are there", 60)
+
+
+def test_a_start_of_ray_that_hangs_is_given_up_and_made_again(cluster: Cluster) -> None:
+    log = cluster.hosts.home(1) / "cluster" / "ray_supervisor.log"
+    before = len(log.read_text())
+    cluster.hosts.kill(1, cluster.raylet(1))
+
+    def starting() -> list[int]:
+        found = cluster.hosts.processes(1).items()
+        return [pid for pid, words in found if "stoker.cluster.ray_launcher" in words]
+
+    (launcher,) = until(starting, "Ray starts again", 60)
+    cluster.hosts.kill(1, launcher, signal.SIGSTOP)
+    until(lambda: "it is started again" in log.read_text()[before:], "the start is given up", 60)
+
+    assert launcher not in cluster.hosts.processes(1)
+    until(lambda: cluster.ray_supervisor(1)["state"] == "up", "Ray is up again", 60)
     until(lambda: set(cluster.states().values()) == {"up"}, "all are there", 60)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -33,6 +34,7 @@ class Lab:
         self.hosts = hosts
         self.ssh = SshHosts(hosts)
         hosts.ok(0, "cluster", "up")
+        hosts.ok(0, "config", "cluster.lease", "300s")  # not what is tested: Ray may start slowly
         self.ssh.give_systemd(1)
         self.token = newest_join_token(str(hosts.home(0)), 0.0)
 
@@ -144,6 +146,57 @@ def test_an_upgrade_gives_a_node_the_version_of_the_head_and_its_jobs_run_on(
     assert attempts["attempt"] == 1
     again = hosts.run(0, upgrade, env={"PYTHONPATH": str(tmp_path)})
     assert again.stdout.endswith("already\n")
+
+
+def put_broken_build(lab: Lab, folder: Path) -> dict[str, str]:
+    """Put a build whose Ray does not start on the head and on h1; return the variables that use it there."""
+    shutil.copytree(os.path.dirname(str(stoker.__file__)), folder / "stoker")
+    launcher = folder / "stoker" / "cluster" / "ray_launcher.py"
+    launcher.write_text("raise SystemExit('Error: this build is broken')\n")
+    env = {"PYTHONPATH": str(folder)}
+    code = "from stoker.cluster.ssh.bundle import collect; print(collect().digest)"
+    asked = lab.hosts.run(0, [sys.executable, "-c", code], env=env)
+    software = lab.hosts.home(1) / "software"
+    # As a copy would make it, but sooner.
+    shutil.copytree(
+        software / os.readlink(software / "current"),
+        software / asked.stdout.strip(),
+        symlinks=True,
+        copy_function=os.link,
+    )
+    (copied,) = (software / asked.stdout.strip()).glob("lib/python*/site-packages/stoker/cluster")
+    (copied / "ray_launcher.py").unlink()
+    shutil.copy(launcher, copied)
+    return env
+
+
+@pytest.mark.parametrize("has_systemd", [True, False], ids=["systemd", "without systemd"])
+def test_an_upgrade_that_fails_brings_the_old_version_back_and_its_jobs_run_on(
+    lab: Lab, tmp_path: Path, has_systemd: bool
+) -> None:
+    hosts, gate = lab.hosts, lab.hosts.folder / f"failed-{has_systemd}"
+    software = hosts.home(1) / "software"
+    before, there = os.readlink(software / "current"), {*software.iterdir()}
+    env = put_broken_build(lab, tmp_path)
+    os.mkfifo(gate)
+    job = hosts.ok(0, "add", "-q", "--node", "h1", "--", "sh", "-c", f"read line <{gate}").strip()
+    until(lambda: '"running"' in hosts.ok(0, "show", job, "--json"), "the job runs")
+    with contextlib.nullcontext() if has_systemd else lab.ssh.without_systemd(1):
+        upgrade = [sys.executable, "-m", "stoker", "cluster", "upgrade", "h1"]
+        ended = hosts.run(0, upgrade, env=env, timeout_s=_LONG_S)
+
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert ended.stderr.startswith("stoker: h1 keeps its version: root@h1: "), ended
+    assert "Error: this build is broken" in ended.stderr
+    assert ended.stderr.count("\n") == 1
+    assert (
+        load_boxes(str(hosts.home(0)))["h1"].digest == before == os.readlink(software / "current")
+    )
+    assert software / before in {*software.iterdir()} <= there, "the broken build is still there"
+    gate.write_text("go\n")
+    another = hosts.ok(0, "add", "-q", "--node", "h1", "--", "true").strip()
+    assert hosts.stoker(0, "wait", job, another).returncode == 0
+    assert json.loads(hosts.ok(0, "show", job, "--json"))["attempt"] == 1
 
 
 def test_a_removed_box_ends_its_jobs_first_and_has_nothing_of_stoker_afterwards(lab: Lab) -> None:

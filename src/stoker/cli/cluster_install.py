@@ -73,14 +73,18 @@ def _unit_name(home: str) -> str:
 
 
 def _wait_until_up(home: str, name: str) -> None:
+    """Wait for Ray; raise StokerError if its first start fails. Its Ray supervisor keeps trying then."""
     deadline = time.monotonic() + _UP_S
+    log = ray_supervisor_control.log_path(home)
     while True:
         state = ray_supervisor_control.read_state(home)
         if state is not None and state.state == "up":
             return
+        if state is not None and state.reason is not None:
+            raise StokerError(f"Ray could not start: {state.reason} (more in {log})")
         if time.monotonic() > deadline:
             raise StokerError(
                 f"Ray is not up {_UP_S:.0f}s after systemd has started {name}:"
-                f" systemctl --user status {name} and {ray_supervisor_control.log_path(home)} say more"
+                f" systemctl --user status {name} and {log} say more"
             )
         time.sleep(_LOOK_S)

@@ -16,6 +16,7 @@ from stoker.cluster.ssh.tunnel import keep_tunnel
 from stoker.errors import ConflictError, StokerError
 
 _MAX_LINE = 60
+_UP_S = 90.0
 
 
 def upgrade(home: str, args: Args) -> int:
@@ -57,8 +58,8 @@ def _upgrade_node(home: str, node: str, box: Box, bundle: Bundle) -> None:
             new.copy(bundle, found["home"])
         try:
             _start(new, found["has_systemd"])
-        except BaseException:
-            _start(old, found["has_systemd"])
+        except BaseException as error:
+            _start_again(old, found["has_systemd"], error)
             old.prune()
             raise
         with ray_supervisor_control.turn(home):
@@ -78,6 +79,19 @@ def _start(software: BoxSoftware, has_systemd: bool) -> None:
         software.run("-c", _RESTART)
 
 
+def _start_again(old: BoxSoftware, has_systemd: bool, error: BaseException) -> None:
+    """Start the old version again; if that fails too, raise StokerError with both reasons."""
+    try:
+        _start(old, has_systemd)
+    except StokerError:
+        try:
+            old.run("-c", _AWAIT)  # its Ray supervisor keeps trying
+        except StokerError as second:
+            raise StokerError(
+                f"{error}; and its old version did not start again: {second}"
+            ) from error
+
+
 _RESTART = """\
 from stoker.cluster import ray_supervisor_control
 from stoker.home import find_home
@@ -85,4 +99,18 @@ home = find_home()
 with ray_supervisor_control.turn(home):
     ray_supervisor_control.stop_ray_supervisor(home)
     ray_supervisor_control.start_ray_supervisor(home)
+"""
+
+_AWAIT = f"""\
+import sys, time
+from stoker.cluster import ray_supervisor_control
+from stoker.home import find_home
+home = find_home()
+give_up_at = time.monotonic() + {_UP_S}
+while (state := ray_supervisor_control.read_state(home)) is None or state.state != "up":
+    if time.monotonic() > give_up_at:
+        reason = "no Ray supervisor runs" if state is None else state.reason or state.state
+        log = ray_supervisor_control.log_path(home)
+        sys.exit(f"Ray is not up after {_UP_S:.0f}s: {{reason}} (more in {{log}})")
+    time.sleep(0.1)
 """

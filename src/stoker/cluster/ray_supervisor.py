@@ -13,6 +13,7 @@ import argparse
 import contextlib
 import fcntl
 import itertools
+import math
 import os
 import re
 import select
@@ -45,6 +46,8 @@ _STARTED = b"Ray runtime started"
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 30.0
 _LOOK_S = 1.0
 _LOOK_MS = 1000
+# A raylet sometimes hangs at its start. Ray itself gives up after 30 s, when the lease of the node is over.
+_START_LIMITS_S = (12.0, 24.0)
 _SETTLED_S = 60.0  # after Ray has run for this long, pauses between restarts are short again
 _PATIENCE_S = 3.0
 _TAIL_LINES = 12
@@ -72,6 +75,10 @@ class RayState(msgspec.Struct, frozen=True, kw_only=True):
 
 class _HeadRestartedError(Exception):
     """Ray on the head has begun anew: this box's Ray cannot reach it any more."""
+
+
+class _StartHangsError(Exception):
+    """Ray is not up within the time that its start may take."""
 
 
 class Stopped(Exception):  # noqa: N818 - it is no error
@@ -153,7 +160,15 @@ class RaySupervisor:
                 os.unlink(state_path(self._home))
 
     def _run_ray(self) -> str:
-        """Start Ray and wait for its end. Returns the reason of its end."""
+        """Start Ray, again if it hangs, and wait for its end. Returns the reason of its end."""
+        for limit_s in _START_LIMITS_S:
+            try:
+                return self._run_ray_once(limit_s)
+            except _StartHangsError:
+                log(f"Ray is not up after {limit_s:.0f}s: it is started again")
+        return self._run_ray_once(math.inf)
+
+    def _run_ray_once(self, start_limit_s: float) -> str:
         try:
             self._prepare_folder()
         except (StokerError, OSError) as error:
@@ -177,9 +192,9 @@ class RaySupervisor:
         self._note(state="starting", ray_pid=process.pid, reason=None, ray=ray_version())
         patience_s = _PATIENCE_S
         try:
-            said = self._follow(process, process.stdout.fileno())
-        except _HeadRestartedError:
-            patience_s = 0.0  # it would try to reach the old one until its end
+            said = self._follow(process, process.stdout.fileno(), time.monotonic() + start_limit_s)
+        except (_HeadRestartedError, _StartHangsError):
+            patience_s = 0.0  # it would try to reach the head until its end
             raise
         finally:
             self._session = ""
@@ -189,18 +204,22 @@ class RaySupervisor:
             log("\n  ".join(["Ray did not start; it said last:", *tail]))
         return reason
 
-    def _follow(self, process: subprocess.Popen[bytes], output: int) -> bytes:
+    def _follow(self, process: subprocess.Popen[bytes], output: int, up_until: float) -> bytes:
         """Read Ray's output until its end. Returns the last part of it."""
         poll = select.poll()
         poll.register(output, select.POLLIN)
         poll.register(self._wake, select.POLLIN)
         said = b""
         while True:
-            ready = {fd for fd, _ in poll.poll(None if self._settings.is_head else _LOOK_MS)}
+            is_starting = self._state.state == "starting"
+            must_look = is_starting or not self._settings.is_head
+            ready = {fd for fd, _ in poll.poll(_LOOK_MS if must_look else None)}
             if self._wake in ready or self._has_lost_pilot():
                 raise Stopped
             if self._has_head_restarted():
                 raise _HeadRestartedError
+            if is_starting and time.monotonic() > up_until:
+                raise _StartHangsError
             if output not in ready:
                 continue
             data = os.read(output, 65536)
