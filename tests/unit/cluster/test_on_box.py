@@ -12,6 +12,7 @@ import pytest
 
 from stoker.cluster.ssh import on_box
 from stoker.errors import StokerError
+from stoker.gpus import topology
 
 Home = Callable[..., Path]
 
@@ -46,14 +47,21 @@ def clear() -> object:
 
 
 def test_a_home_that_add_has_made_is_removed(make_home: Home) -> None:
-    home = make_home(*OF_ADD, *OF_QUEUE)
+    home = make_home(*OF_ADD, *OF_QUEUE, topology.CACHE)
 
     assert clear() is None
     assert not home.exists()
 
 
 def test_what_was_in_the_home_before_stays(make_home: Home) -> None:
-    own = ("notes.txt", "runs/1/run.db", "logs/0/1.1.log", "cells/a.py", "stoker.db", "scripts/1")
+    own = (
+        "notes.txt",
+        "runs/1/run.db",
+        "logs/0/1.1.log",
+        "cells/a.py",
+        "stoker.db",
+        topology.CACHE,
+    )
     home = make_home(*own, "software/1f/bin/stoker", "cluster/node.json")
 
     assert clear() == str(home)

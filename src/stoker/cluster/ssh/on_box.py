@@ -51,6 +51,7 @@ _TRACES = (
     "ray_supervisor.json",
     "ray_supervisor.log",
 )
+_LINKS = "gpu-links.json"  # in the home: what the driver said of the links between GPUs
 _CREDENTIALS = ("token", "tls.json", "tls-ca.crt", "tls-node.key", "tls-node.crt")
 # Folders of a node's queue with files of jobs that may be nowhere else.
 _OF_JOBS = ("logs", "checkpoints", "node_cache/copies")
@@ -336,6 +337,8 @@ def _remove_traces(home: str) -> None:
     names = list(_TRACES)
     if not os.path.exists(os.path.join(home, "stoker.db")):  # a queue may use a cluster of its own
         names += _CREDENTIALS
+        with contextlib.suppress(OSError):
+            os.unlink(os.path.join(home, _LINKS))
     for name in names:
         with contextlib.suppress(OSError):
             os.unlink(os.path.join(cluster, name))
