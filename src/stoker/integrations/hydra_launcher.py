@@ -111,10 +111,10 @@ class _Launch:
             with self._folder.lock():
                 self._queue_fresh(client, jobs)
             ids = {job.id: job for job in jobs if job.id is not None}
-            log.info(f"{_count(jobs)} in Stoker's queue: stoker ls -P {self._options.project}")
-            for job in jobs:
-                log.info(f"\t#{job.number} : {' '.join(job.overrides)} : job {job.id}")
             try:
+                log.info(f"{_count(jobs)} in Stoker's queue: stoker ls -P {self._options.project}")
+                for job in jobs:
+                    log.info(f"\t#{job.number} : {' '.join(job.overrides)} : job {job.id}")
                 ends = wait_for_jobs(client, ids)
             except KeyboardInterrupt:
                 stay, them = ("stays", "it") if len(ids) == 1 else ("stay", "them")
