@@ -180,7 +180,18 @@ def map_body(context: schemathesis.HookContext, body: Any) -> Any:
         return _place(_sensible(body))
     if context.operation is not None and context.operation.path in ("/v1/plan", "/v1/sweep"):
         return _gpus_of(_draft(body))
+    if context.operation is not None and context.operation.path == "/v1/set":
+        return _change(_sensible(body))
     return _sensible(body)
+
+
+def _change(body: Any) -> Any:
+    """One that names a setting and jobs: most bodies that are allowed leave both out."""
+    if not isinstance(body, dict):
+        return body
+    names_jobs = any(body.get(name) for name in ("ids", "states", "project", "all"))
+    found = body if names_jobs or body.get("all", False) is not False else {**body, "all": True}
+    return {**found, "to": {"priority": 1}} if body.get("to") == {} else found
 
 
 def _place(body: Any) -> Any:
