@@ -44,7 +44,7 @@ EXAMPLES = """\
   stoker cluster revoke                     no line printed so far lets a box in any more
   stoker cluster join 10.0.0.1 --name big --label disk=nvme
   stoker cluster join 10.0.0.1 --env DATA=/mnt/data --setup 'source ~/venv/bin/activate'
-  stoker cluster join 10.0.0.1 --foreground in a batch script of Slurm: a node for as long as it runs
+  stoker cluster join 10.0.0.1 --foreground   in a batch script of Slurm: a node while it runs
   stoker cluster status                     who is in the cluster
   stoker cluster install                    on each box: start it at boot and after a crash (systemd)
   stoker cluster upgrade                    on the first box: its version on the others; jobs run on
