@@ -243,7 +243,7 @@ class PilotLab(Lab):
     def until_pilot(self, job: int) -> Pilot:
         """Wait until jobs can start on a pilot that was submitted."""
         node = f"by-hand-{job}"
-        until(lambda: f"{node} is there" in self.notices(), f"{node} is there", 60.0)
+        until(lambda: f"{node} is there" in self.notices(), f"{node} is there", 120.0)
         host = self.slurm.run(0, "squeue", "-h", "-j", str(job), "-o", "%N").strip()
         return Pilot(job, node, int(host.removeprefix("h")))
 

@@ -47,7 +47,7 @@ def lab(request: pytest.FixtureRequest, nvml_library: str) -> Iterator[PilotLab]
 def run_there(lab: PilotLab, pilot: Pilot) -> int:
     """Start a job on a pilot. Returns its number once it runs."""
     job = lab.add(_STUBBORN, "--node", pilot.node)
-    lab.until_state(job, "running", 60.0)
+    lab.until_state(job, "running", 120.0)
     until(lambda: lab.log(job).read_text().startswith("gpus"), f"job {job} has begun", 60.0)
     return job
 
@@ -121,6 +121,8 @@ def test_allocations_come_while_jobs_wait_for_them_and_go_when_idle(lab: PilotLa
         node["name"] for node in json.loads(lab.ok("cluster", "status", "--json"))["nodes"]
     ] == ["h0"]
 
+    leaves = lab.hosts.stoker(0, "cluster", "leave")
+    assert "stoker cluster alloc rm 1 comes first" in leaves.stderr
     lab.ok("cluster", "alloc", "rm", "1")
     until(lambda: lab.allocations() == [], "the rule is gone", 60.0)
     assert not [*lab.hosts.hosts[0].folder.glob(".local/state/stoker-slurm/*/token-1")]

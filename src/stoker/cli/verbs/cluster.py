@@ -407,12 +407,18 @@ def _change_node(args: Args) -> int:
 
 
 def _refuse_while_busy() -> None:
-    """Refuse to end the cluster while jobs run on other machines: their ends would be lost."""
+    """Refuse to end the cluster while jobs run on other machines, or Slurm may give it some."""
     from stoker.client.client import Client
 
     with Client(start=True) as client:
         busy = [node.name for node in client.nodes() if node.jobs and not node.is_head]
+        rules = [str(rule.id) for rule in client.allocations()]
     if busy:
         raise ConflictError(
             f"jobs run on {', '.join(busy)}: let them end, or stoker kill them, and leave then"
+        )
+    if rules:
+        raise ConflictError(
+            f"Slurm is asked for allocations: stoker cluster alloc rm {rules[0]} comes first; leave when"
+            " alloc ls shows none"
         )
