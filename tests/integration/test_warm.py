@@ -161,13 +161,18 @@ def test_a_sweep_learns_what_its_runs_import(warm_queue: Queue) -> None:
     assert logs == [["cold", "0"], ["warm", "1"], ["warm", "2"], ["warm", "3"]]
 
 
-def test_a_run_of_a_sweep_knows_its_folder(warm_queue: Queue) -> None:
-    (warm_queue.work / "train.py").write_text("import os\nprint(os.environ['STOKER_RUN_DIR'])\n")
-    warm_queue.ok("sweep", "--name", "train", "--warm", "csv", f"{PYTHON} train.py {{lr}}", "lr=1")
+def test_the_runs_of_a_sweep_know_their_folders_and_share_one_worker(warm_queue: Queue) -> None:
+    shown = "os.environ['STOKER_RUN_DIR'], os.environ['WANDB_DIR'], 'csv' in sys.modules"
+    (warm_queue.work / "train.py").write_text(f"import os, sys\nprint({shown})\n")
+    command = f"{PYTHON} train.py {{lr}}"
+    warm_queue.ok("sweep", "--name", "train", "--warm", "csv", command, "lr=1,2,3")
     warm_queue.ok("wait")
 
-    folder = next(path.parent for path in (warm_queue.work / "results").glob("*/*/log.txt"))
-    assert (folder / "log.txt").read_text() == f"{folder}\n"
+    folders = [path.parent for path in (warm_queue.work / "results").glob("*/*/log.txt")]
+    assert len(folders) == 3
+    for folder in folders:
+        assert (folder / "log.txt").read_text() == f"{folder} {folder} True\n"
+    assert len(workers(warm_queue)) == 1
 
 
 def test_a_sweep_file_with_a_wrong_warm_names_the_line(queue: Queue) -> None:

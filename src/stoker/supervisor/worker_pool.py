@@ -38,11 +38,13 @@ _MAX_WORKERS = 4
 _MAX_READY_BYTES = 16 * messages.MAX_BYTES
 _ARGV_ROOM_BYTES = 2048  # for the arguments of a job, as other processes see them
 _MARK_ROOM_BYTES = 512  # for the variables that other processes must see, beside the cookie
-# Variables of a terminal, a login or a folder, on which no import depends.
+# Variables of a terminal, a login, a folder or a run, on which no import depends. Those that differ between
+# the runs of a sweep have to be here: otherwise each run needs a worker of its own.
 _IRRELEVANT = frozenset(
     b"PWD OLDPWD SHLVL _ TERM COLUMNS LINES WINDOWID TMUX TMUX_PANE STY DISPLAY SSH_TTY SSH_CLIENT"
     b" SSH_CONNECTION SSH_AUTH_SOCK XDG_SESSION_ID DBUS_SESSION_BUS_ADDRESS PS1"
-    b" CUDA_VISIBLE_DEVICES ROCR_VISIBLE_DEVICES STOKER_GPU_UUIDS CUDA_MPS_PIPE_DIRECTORY".split()
+    b" CUDA_VISIBLE_DEVICES ROCR_VISIBLE_DEVICES STOKER_GPU_UUIDS CUDA_MPS_PIPE_DIRECTORY"
+    b" WANDB_DIR MLFLOW_TRACKING_URI".split()
 )
 
 
