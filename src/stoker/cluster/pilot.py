@@ -29,6 +29,7 @@ from types import FrameType
 from typing import NoReturn
 
 from stoker import pid_lock
+from stoker.cluster.ray_folder import remove_ray_folder
 from stoker.cluster.ray_supervisor import descendants
 from stoker.cluster.settings import ending_path, make_folder, pilot_lock_path
 from stoker.errors import StokerError
@@ -61,7 +62,15 @@ def remove_dead_homes(folder: str) -> None:
             found = os.lstat(path)
             is_old = time.time() > found.st_mtime + _DEAD_S  # else a pilot may be about to lock it
             if found.st_uid == os.getuid() and is_old and pid_lock.holder_pid(path) is None:
-                shutil.rmtree(os.path.dirname(os.path.dirname(path)), ignore_errors=True)
+                _remove_home(os.path.dirname(os.path.dirname(path)))
+
+
+def _remove_home(home: str) -> None:
+    """Remove a home, and Ray's files, which may be in a folder with a shorter path."""
+    if os.path.isdir(home):
+        with contextlib.suppress(OSError, StokerError):
+            remove_ray_folder(home)
+    shutil.rmtree(home, ignore_errors=True)
 
 
 def announce_ending(home: str) -> None:
@@ -86,7 +95,7 @@ def run_bound(home: str, work: Callable[[], int]) -> int:
         status = _wait_for(member, parent, is_asked)
         announce_ending(home)
         end_descendants()
-    shutil.rmtree(home, ignore_errors=True)
+    _remove_home(home)
     return status
 
 
@@ -110,7 +119,7 @@ def _run_member(home: str, guard: int, work: Callable[[], int]) -> NoReturn:
         announce_ending(home)
         if os.getppid() != guard:  # no other process ends what is left
             end_descendants()
-            shutil.rmtree(home, ignore_errors=True)
+            _remove_home(home)
         os._exit(code)
 
 

@@ -18,9 +18,11 @@ from stoker.cluster.pilot import remove_dead_homes
 _PILOT = """
 import os, subprocess, sys, time
 from stoker.cluster.pilot import run_bound
+from stoker.cluster.ray_folder import prepare_ray_folder
 home, pids = sys.argv[1:]
 os.mkdir(home)
 def work():
+    prepare_ray_folder(home)
     orphan = "setsid sh -c 'trap \"\" TERM HUP; echo $$ >>%s; sleep 1000' & exit" % pids
     subprocess.run(["sh", "-c", orphan], check=True)
     with open(pids, "a") as file:
@@ -56,10 +58,13 @@ def test_when_guard_or_member_is_killed_the_other_ends_all_and_removes_the_home(
     pilot: tuple[subprocess.Popen[bytes], int, int, Path], victim: str
 ) -> None:
     guard, member, orphan, home = pilot
+    ray = Path(os.readlink(home / "cluster" / "ray"))  # Ray needs a shorter path than the home has
+    assert ray.is_dir()
     os.kill(guard.pid if victim == "guard" else member, signal.SIGKILL)
     guard.wait(60)
     until(lambda: not (is_alive(member) or is_alive(orphan)), "all has ended")
     until(lambda: not home.exists(), "the home is gone")
+    assert not ray.parent.exists()
 
 
 def test_a_pilot_that_is_asked_to_end_ends_all_and_exits_with_0(
