@@ -24,7 +24,9 @@ def test_top_shows_the_queue_and_its_keys_steer_jobs(queue: Queue) -> None:
         terminal.press("\x1b")
         queue.until(lambda: queue.show(held)["state"] == "done", "the released job is done")
         terminal.read_until(lambda text: "1 done" in text)
-        queue.kill_daemon()
+        queue.ok(
+            "daemon", "stop"
+        )  # top starts a daemon again that was killed, and not one that was stopped
         terminal.read_until(lambda text: "trying again every second" in text)
         queue.ok("daemon", "start")
         another = queue.add("-N", "another", "true")

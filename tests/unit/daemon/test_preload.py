@@ -41,7 +41,7 @@ KNOWN = {
     "stoker.daemon.build._enter_cluster: stoker.daemon.cluster",
     "stoker.gpus.box_file._read_zone: zoneinfo",
     "stoker.core.run_times._median: statistics",
-    "stoker.engine.config.entry_of: difflib",
+    "stoker.core.setting_names.explain_unknown: difflib",
 }
 
 

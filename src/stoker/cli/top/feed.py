@@ -83,7 +83,7 @@ class Feed(threading.Thread):
                 with Client() as client:
                     self._follow(client)
             except StokerError as error:
-                self._fail(f"{error} (trying again every second)")
+                self._fail(f"trying again every second: {error}")
                 self._wake.wait(_TICK_S)
                 self._wake.clear()
 
@@ -95,12 +95,12 @@ class Feed(threading.Thread):
         while not self._stopping:
             is_change = self._wake.is_set()
             self._wake.clear()
+            if events.is_over:  # a request would wait for the daemon to come back
+                raise StokerError("the daemon has stopped: stoker daemon start starts it")
             self._show(source.fetch(self._about, self._text, is_change=is_change))
             if is_first:
                 events.start()  # after the first screen, which is urgent
                 is_first = False
-            if events.is_over:
-                raise StokerError("the daemon has stopped: stoker daemon start starts it")
             time.sleep(_SHORTEST_PAUSE_S)
             self._wake.wait(_TICK_S - _SHORTEST_PAUSE_S)
 
