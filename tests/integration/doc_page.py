@@ -36,6 +36,10 @@ PROGRAMS = (
 )
 # They change nothing: what they show is waited for.
 _READERS = ("cat ", "stoker log ", "gpulimit log ")
+_AFTER_AN_END = (
+    "stoker retry ",
+    "gpulimit start ",
+)  # refused while the job that was killed still ends
 
 
 class Step(NamedTuple):
@@ -147,7 +151,7 @@ class DocPage:
                 yield cells[column]
 
     def _run(self, step: Step) -> None:
-        if step.command.startswith(_READERS):
+        if step.command.startswith((*_READERS, *_AFTER_AN_END)):
             until(lambda: self._is_true(step), step.command)
         else:
             assert self._is_true(step), (step, (self._work.parent / "output").read_text())

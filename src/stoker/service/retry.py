@@ -73,6 +73,9 @@ def _retry_one(context: QueueContext, job: int, found_as: State, order: Retry) -
     if state is not None and found_as is State.SKIPPED and is_pending(state):
         return None  # the retry of a job that it needs has queued it
     if state is None or not is_final(state):
+        running = context.running(job)
+        if running is not None and running.end_request is not None:
+            return f"job {job} is being ended: retry it when it is over (stoker wait {job})"
         word = "gone" if state is None else state.value
         return f"job {job} is {word}: only what is over can be retried"
     if state is State.SKIPPED and any(need.is_hopeless for need in context.pending.needs_of(job)):

@@ -66,6 +66,18 @@ def test_what_is_not_over_is_refused_with_its_state(make_harness: MakeHarness) -
     ]
 
 
+def test_a_job_that_is_being_ended_is_refused_until_it_is_over(make_harness: MakeHarness) -> None:
+    harness = make_harness(gpus=1)
+    harness.add("a")
+    harness.executor.ignore_signals("1.1")
+    harness.kill("1")
+
+    refusal = "job 1 is being ended: retry it when it is over (stoker wait 1)"
+    assert harness.retry("1").refused == [Refusal(1, refusal)]
+    harness.end("1.1", FAILED)
+    assert harness.retry("1").ids == [1]
+
+
 def test_without_ids_only_what_did_not_succeed_is_meant(harness: Harness) -> None:
     harness.add("a", "b", "c", "d")
     harness.now += 5
