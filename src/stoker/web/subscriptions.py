@@ -66,6 +66,9 @@ class Subscriptions:
         self._endpoints = {each.path: each for each in endpoints if each.is_watchable}
         self._views: dict[Key, View] = {}
         self._task: asyncio.Task[None] | None = None
+        self._is_other_period = (
+            asyncio.Event()
+        )  # a view was added that may be due before all others
         self._sent_s = 0.0
 
     def can_watch(self, path: str) -> bool:
@@ -118,6 +121,7 @@ class Subscriptions:
     def _count_viewers(self, view: View, change: int) -> None:
         """Keep the engine sampling values that change by themselves while a tab shows them."""
         if view.endpoint.period_s is not None:
+            self._is_other_period.set()
             self._context.viewers += change
             self._context.driver.poke()
 
@@ -139,17 +143,22 @@ class Subscriptions:
             await self._wait_for_change(version)
 
     async def _wait_for_change(self, version: int) -> None:
+        self._is_other_period.clear()
         periods = [
             view.looked_at + view.endpoint.period_s
             for view in self._views.values()
             if view.endpoint.period_s is not None
         ]
         timeout_s = max(0.0, min(periods) - time.monotonic()) if periods else None
-        change = asyncio.ensure_future(self._context.events.changed_since(version))
+        reasons = (
+            asyncio.ensure_future(self._context.events.changed_since(version)),
+            asyncio.ensure_future(self._is_other_period.wait()),
+        )
         try:
-            await asyncio.wait((change,), timeout=timeout_s)
+            await asyncio.wait(reasons, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            change.cancel()
+            for reason in reasons:
+                reason.cancel()
 
     @staticmethod
     def _deliver(view: View) -> None:
