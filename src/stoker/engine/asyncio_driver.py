@@ -25,6 +25,7 @@ class AsyncioDriver:
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._poked = False
+        self._is_over = False
         self._fd: int | None = None
         self.turns = 0
         self.turns_s = 0.0
@@ -43,7 +44,7 @@ class AsyncioDriver:
     def beat(self) -> None:
         """Run a turn now; an exception ends the daemon, and the next daemon recovers."""
         self._poked = False
-        if self.stopped.done():
+        if self._is_over:
             return
         began_s = time.perf_counter()
         try:
@@ -64,7 +65,8 @@ class AsyncioDriver:
             self._timer = self._loop.call_later(patience_s, self.beat)
 
     def stop(self) -> None:
-        """Run no more turns."""
+        """Run no more turns, not even one that was asked for before."""
+        self._is_over = True
         if self._timer is not None:
             self._timer.cancel()
         if self._fd is not None:

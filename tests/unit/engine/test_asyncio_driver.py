@@ -127,6 +127,22 @@ def test_a_failure_of_the_engine_is_told_once_and_ends_its_turns(
     monkeypatch.undo()
 
 
+def test_a_turn_that_was_asked_for_before_stop_is_not_run(harness: Harness) -> None:
+    async def story() -> None:
+        harness.context.driver.start()
+        await add(harness.context, harness.submission("a"))
+        await until(lambda: harness.states() == {1: "running"})
+        harness.executor.end("1.1")
+        harness.context.driver.poke()
+        harness.context.driver.stop()
+        for _ in range(20):
+            await asyncio.sleep(0)
+
+    harness.run(story())
+    assert harness.states() == {1: "running"}
+    harness.settle()
+
+
 def test_after_stop_it_hears_nothing_more(harness: Harness) -> None:
     async def story() -> None:
         harness.context.driver.start()
