@@ -59,6 +59,11 @@ LATER = {
 }
 
 
+# Whether a job that a supervisor has adopted ends before that supervisor dies too is chance: the exit
+# recorder tells of a job that ends in between. test_a_death_at_one_place dies there alone.
+BY_CHANCE = {"supervisor-orphan-ended"}
+
+
 class Trap:
     """Armed places, each to strike once."""
 
@@ -102,7 +107,7 @@ def test_a_death_at_every_place_in_one_day(
 
     enter(tell, trap, verdict)
     assert verdict.is_clean, f"{verdict}\n{home.log()[-3000:]}"
-    assert trap.struck() == {*names}
+    assert {*names} - trap.struck() <= BY_CHANCE
 
 
 @long_only
